@@ -7,8 +7,12 @@ mod closed_forms;
 mod control_loop;
 #[path = "suite/devices.rs"]
 mod devices;
+#[path = "suite/flags.rs"]
+mod flags;
 #[path = "suite/hybrid_store.rs"]
 mod hybrid_store;
+#[path = "suite/keys.rs"]
+mod keys;
 #[path = "suite/least_sizes.rs"]
 mod least_sizes;
 #[path = "suite/promises.rs"]

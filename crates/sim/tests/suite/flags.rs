@@ -1,0 +1,221 @@
+//! Scenarios that can be run, and of which is said that they tell less than they seem to.
+
+use crate::refusals::{GOOD, ON_DISKS};
+use crate::scenario;
+use forebay_sim::{RecordedRequest, Simulation, Traces};
+use forebay_units::Nanos;
+
+#[test]
+fn loads_that_the_run_does_not_reach_are_flagged_and_not_refused() {
+    let with =
+        |load: &str| scenario(&GOOD.replace("rate = 100 }", &format!("rate = 100 }}, {load}"))).check();
+    // More than two servers do, in writes; and 1e8 requests, were the first load to last for so long.
+    let later = "{ from = \"60s\", arrivals = \"poisson\", rate = 500, read_share = 0 }";
+    for load in [later, "{ from = \"100000000s\", arrivals = \"idle\" }"] {
+        let flags = with(load).expect(load);
+        assert!(flags.len() == 1 && flags[0].message.contains("and the run ends at 60s"), "{flags:?}");
+    }
+    assert!(with(&later.replace("60s", "59s")).is_err());
+}
+
+#[test]
+fn means_below_an_origin_that_nothing_is_cached_of_are_flagged() {
+    let flags = |from: &str, to: &str| {
+        let text = GOOD.replace("cache.memory = \"64MiB\"", "cache.memory = \"0B\"");
+        assert!(text.contains(from), "{from}");
+        let flags = scenario(&text.replace(from, to)).check().expect(to);
+        flags.into_iter().map(|flag| format!("{}: {}", flag.key, flag.message)).collect::<Vec<_>>()
+    };
+    // A service of 10 ms, and 150 us that every request takes besides.
+    assert_eq!(
+        flags("\"5ms\"", "\"10.149ms\""),
+        [
+            "objective[0].latency: no cache may hold any of `v`, and a random request takes origin `o` 10ms on average without a queue, and 150us on \
+             the way: a mean of 10.15ms cannot be kept"
+        ]
+    );
+    assert_eq!(flags("\"5ms\"", "\"10.15ms\""), [""; 0]);
+    // Of services that take as long each, percentiles too; half of others may be faster.
+    let p50 = flags("\"5ms\"", "\"5ms\"\nstatistic = \"p50\"");
+    assert!(
+        p50.len() == 1
+            && p50[0].contains("takes origin `o` 10ms without a queue")
+            && p50[0].ends_with("a p50 of 5ms cannot be kept"),
+        "{p50:?}"
+    );
+    let text = GOOD.replace("\"64MiB\"", "\"0B\"").replace("5ms", "5ms\"\nstatistic = \"p50");
+    let varied = text.replace("\"10ms\"", "\"10ms\", distribution = \"exponential\"");
+    assert_eq!(scenario(&varied).check(), Ok(Vec::new()));
+    // Writes are written through whatever is cached.
+    let writes = GOOD
+        .replace("5ms", "5ms\"\noperations = \"writes")
+        .replace("rate = 100", "rate = 100, read_share = 0.5");
+    let flagged = scenario(&writes).check().unwrap();
+    assert!(
+        flagged.len() == 1
+            && flagged[0].message.starts_with(
+                "no cache answers writes of `v`, and a random write takes origin `o` 10ms on average"
+            ),
+        "{flagged:?}"
+    );
+    // Those that write all, or so much of it that the mean is no less: half of 10 ms and 150 us.
+    let written = |load: &str, latency: &str| {
+        let text = GOOD.replace("rate = 100", load).replace("\"5ms\"", latency);
+        scenario(&text).check().expect(load).into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    let said = written("rate = 100, read_share = 0", "\"10ms\"");
+    assert!(said.len() == 1 && said[0].starts_with("no cache answers writes of `v`"), "{said:?}");
+    let said = written("rate = 100, read_share = 0.5", "\"5.149ms\"");
+    assert!(
+        said.len() == 1 && said[0].starts_with("no cache answers the writes, 50 % of what is asked of `v`"),
+        "{said:?}"
+    );
+    assert_eq!(written("rate = 100, read_share = 0.5", "\"5.15ms\""), [""; 0]);
+    // Percentiles are judged by the ends of their buckets: of 10.15 ms by that at 10.158079 ms.
+    let edge = "\"10.155ms\"\nstatistic = \"p95\"";
+    let told = flags("\"5ms\"", edge);
+    assert!(told.len() == 1 && told[0].contains("on the way, which is told as 10.16ms"), "{told:?}");
+    assert_eq!(flags("\"5ms\"", &edge.replace("10.155", "10.16")), [""; 0]);
+    assert_eq!(flags("rate = 100", "rate = 100, popularity = \"sequential\""), [""; 0]);
+    // Half a turn of 8.33 ms, and less than 150 us besides; nothing where a disk takes what is near first.
+    let (servers, disks) = ON_DISKS;
+    let on_disks = format!("{disks} spindles = 8");
+    let flagged = flags(&format!("{servers} }}]"), &format!("{on_disks} }}]"));
+    assert_eq!(flagged, [""; 0], "5 ms is more than half a turn");
+    let text = GOOD.replace("64MiB", "0B").replace("5ms", "4ms").replace(servers, &on_disks);
+    assert_eq!(scenario(&text).check().map(|flags| flags.len()), Ok(1));
+    let nearest = text.replace(&on_disks, &format!("{on_disks}, queue = \"c-look\""));
+    assert_eq!(scenario(&nearest).check(), Ok(Vec::new()));
+    // With a cache it is for the cache to mend.
+    assert_eq!(scenario(GOOD).check(), Ok(Vec::new()));
+}
+
+#[test]
+fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
+    let flags = |from: &str, to: &str| {
+        let flags = scenario(&GOOD.replace(from, to)).check().expect(to);
+        flags.into_iter().map(|flag| format!("{}: {}", flag.key, flag.message)).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        flags("latency = \"5ms\"", "iops = 5000"),
+        ["objective[0].iops: nobody asks `v` for more than 100 requests/s: a floor of 5000 cannot be missed"]
+    );
+    assert_eq!(
+        flags("latency = \"5ms\"", "bandwidth_per_second = \"1GiB\""),
+        [
+            "objective[0].bandwidth_per_second: nobody asks `v` for requests of more than 400KiB per second: a floor of 1GiB cannot be missed"
+        ]
+    );
+    assert_eq!(flags("latency = \"5ms\"", "bandwidth_per_second = \"400KiB\""), [""; 0]);
+    let nobody = |floor: &str, load: &str| {
+        let text =
+            GOOD.replace("latency = \"5ms\"", floor).replace("arrivals = \"poisson\", rate = 100", load);
+        scenario(&text).check().expect(load).into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    let reads = "arrivals = \"poisson\", rate = 100, read_share = 1.0";
+    assert_eq!(
+        nobody("iops = 10\noperations = \"writes\"", reads),
+        ["nobody asks `v` for more than 0 writes/s: a floor of 10 cannot be missed"]
+    );
+    assert_eq!(nobody("iops = 10\noperations = \"reads\"", reads), [""; 0]);
+    // A tenth of them are writes: 100 * (1 - .9) is a little less than 10.
+    let tenth = "arrivals = \"poisson\", rate = 100, read_share = 0.9";
+    assert_eq!(nobody("iops = 10\noperations = \"writes\"", tenth), [""; 0]);
+    // Of writes that there are none of nothing is missed.
+    assert_eq!(nobody("latency = \"5ms\"\noperations = \"writes\"", reads), [""; 0]);
+    assert_eq!(nobody("iops = 10", "arrivals = \"idle\"").len(), 1);
+    assert_eq!(nobody("iops = 10", "arrivals = \"closed\", clients = 1"), [""; 0]);
+    assert_eq!(
+        flags("latency = \"5ms\"", "latency = \"5ms\"\nfrom = \"70s\""),
+        ["objective[0].from: it begins at 70s, and the run ends at 60s"]
+    );
+    assert_eq!(flags("latency = \"5ms\"", "latency = \"5ms\"\nwindow = \"30s\"\nfrom = \"40s\"").len(), 1);
+    // Windows follow each other from 0 s on: that of 20 s to 40 s is the last of a run of 50 s.
+    let windows = |measure_from: &str| {
+        let measured = format!("\"50s\"\nmeasure_from = \"{measure_from}\"");
+        let text = GOOD.replace("\"60s\"", &measured).replace("\"5ms\"", "\"5ms\"\nwindow = \"20s\"");
+        scenario(&text)
+            .check()
+            .expect("it can be run")
+            .into_iter()
+            .map(|flag| flag.message)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(windows("20s"), [""; 0]);
+    let none = windows("30s");
+    assert!(none.len() == 1 && none[0].starts_with("no window of 20s can end within the 10s"), "{none:?}");
+    // From 45 to 59 s there are 14, but one whole interval of 10 s has no place.
+    let odd = flags("\"60s\"", "\"59s\"\nmeasure_from = \"45s\"");
+    assert_eq!(
+        odd[0],
+        "measure_from: no whole control interval of 10s lies between 45s and the end of the run at 59s: sums are of nothing"
+    );
+    assert!(
+        odd.len() == 2 && odd[1].starts_with("objective[0].window: no window of 10s can end within the 0s"),
+        "{odd:?}"
+    );
+    assert_eq!(
+        flags("rate = 100 }", "rate = 100 }, { from = \"60s\", arrivals = \"idle\" }"),
+        ["volume[0].load[1].from: it begins at 60s, and the run ends at 60s"]
+    );
+    assert_eq!(
+        flags("servers = 2", "servers = 2, hangs = [{ from = \"2min\", for = \"1s\" }]"),
+        ["origin[0].hangs[0].from: it begins at 120s, and the run ends at 60s"]
+    );
+    // 64 clients, hits of 1 us, 60 s: 3.8e9 requests.
+    let text = GOOD
+        .replace("cache.memory = \"64MiB\"", "cache = { memory = \"64MiB\", hit_latency = \"1us\" }")
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"closed\", clients = 64");
+    let flags = scenario(&text).check().expect("it can be run");
+    assert!(flags[0].message.contains("would ask 3.8e9 times within 60s"), "{flags:?}");
+    // A floor in bytes is as far beyond two clients as one in requests.
+    let text = GOOD
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"closed\", clients = 2")
+        .replace("latency = \"5ms\"", "bandwidth_per_second = \"1GiB\"");
+    let error = scenario(&text).check().expect_err("2 clients");
+    assert_eq!(error.key(), "objective[0].bandwidth_per_second");
+    // 1 GiB/s are 262,144 blocks of 4 KiB.
+    assert!(error.to_string().starts_with("262144 requests/s cannot be reached: 2 clients"), "{error}");
+}
+
+#[test]
+fn a_trace_faster_than_its_devices_is_flagged_before_and_after() {
+    let text = GOOD.replace(
+        "arrivals = \"poisson\", rate = 100",
+        "arrivals = \"trace\", trace = \"t\", outstanding_max = 16",
+    );
+    let scenario = scenario(&text);
+    // 1,000 writes a second for 10 s; two servers of 10 ms serve 200.
+    let requests: Vec<RecordedRequest> = (0..10_000)
+        .map(|at| RecordedRequest { at: Nanos::millis(at), offset: at << 12, length: 4096, writes: true })
+        .collect();
+    let traces = Traces::from([((0, 0), requests.into())]);
+    let outcome = Simulation::new(&scenario, &traces, None).expect("it can be run").run();
+    let said: Vec<&str> = outcome.flags.iter().map(|flag| flag.message.as_str()).collect();
+    assert!(
+        said[0].starts_with("10000 requests within 9.999 s are 1000/s of 4.0 KiB, 100 % of them writes; origin `o` serves about 200"),
+        "{said:?}"
+    );
+    assert!(said[1].contains("requests were shed"), "{said:?}");
+    assert_eq!(said.len(), 2);
+}
+
+#[test]
+fn a_repeated_trace_without_a_span_is_flagged() {
+    let text = GOOD
+        .replace("arrivals = \"poisson\", rate = 100", "arrivals = \"trace\", trace = \"t\", repeat = true");
+    let repeated = scenario(&text);
+    let at = |second| RecordedRequest { at: Nanos::secs(second), offset: 0, length: 4_096, writes: false };
+    let flags = |requests: &[RecordedRequest]| {
+        let traces = Traces::from([((0, 0), requests.into())]);
+        // Few events: what is said before the run is asked for.
+        let run = Simulation::new(&repeated, &traces, None).expect("it can be run").with_events_max(100);
+        run.run().flags.into_iter().filter(|flag| flag.key.ends_with(".repeat")).collect::<Vec<_>>()
+    };
+    // One request, and two at one time: again after 1 ms.
+    let one = flags(&[at(7)]);
+    assert_eq!((one.len(), one[0].key.as_str()), (1, "volume[0].load[0].repeat"));
+    assert!(one[0].message.contains("begin again 1ms after each other: 1000 requests/s"), "{one:?}");
+    assert!(flags(&[at(7), at(7)])[0].message.contains("2000 requests/s"));
+    assert_eq!(flags(&[at(7), at(8)]), []);
+}
