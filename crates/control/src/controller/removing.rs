@@ -101,6 +101,7 @@ impl Controller {
 mod tests {
     use super::super::grant::Grant;
     use super::super::sample::Sample;
+    use super::super::unhelped::Uncached;
     use super::*;
     use crate::config::ControlConfig;
     use crate::decision::FactValue;
@@ -176,5 +177,215 @@ mod tests {
         assert!(fact("observed_excess_without").is_none(), "it was never seen without");
         // With it they take half as long on average, which says nothing of what they take without.
         assert!(within(6).is_none());
+    }
+
+    /// A load of `rate` reads a second, each of which takes 5 ms at the origin, with a bound in milliseconds, and the share of them that its cache answers.
+    type Load = (f64, u64, f64);
+
+    /// Loads before one origin, the first with a cache of 1,000 blocks, 64 of them promised, that is for the `served`. By its curve 600 blocks answer as much.
+    fn shared(loads: &[Load], served: &[u32], sustained: usize) -> Controller {
+        let mut config = ControlConfig::default();
+        config.removal.sustained = sustained;
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        for (id, &(rate, bound, hits)) in (1..).map(VolumeId).zip(loads) {
+            let objectives = vec![Objective::mean_latency(Nanos::millis(bound), Operations::All)];
+            let minimum = Bytes(if id == VolumeId(1) { MINIMUM * 4096 } else { 0 });
+            controller.register(VolumeSpec { id, minimum, objectives, ..VolumeSpec::any() }).unwrap();
+            let sample = Sample {
+                arrival_rate: rate,
+                hit_rate: rate * hits,
+                miss_rate: rate * (1.0 - hits),
+                origin_read_rate: rate * (1.0 - hits),
+                hit_latency: 1e-4,
+                miss_latency: 5e-3,
+                outstanding: 0.5,
+                ..Sample::default()
+            };
+            let volume = controller.volumes.get_mut(&id).unwrap();
+            volume.history.extend([sample; 3]);
+            volume.steady = 3;
+            let point = |size_blocks, miss_ratio| CurvePoint { size_blocks, miss_ratio };
+            let points = vec![point(0, 1.0), point(600, 1.0 - hits), point(1_000, 1.0 - hits)];
+            volume.curve = Some(Arc::new(MissRatioCurve::new(points)));
+            volume.curve_accesses = 1_000_000;
+        }
+        let volume = controller.volumes.get_mut(&VolumeId(1)).unwrap();
+        volume.used_blocks = 1_000;
+        let serves = served.iter().copied().map(VolumeId).collect();
+        let grant = Grant::new(HostId(0), 1.0, Windows::assumed(0.05), 0);
+        volume.grant = Some(Grant { blocks: 1_000, serves, ..grant });
+        controller
+    }
+
+    /// In which step, the first of which is 0, the cache of volume 1 is taken back, if in one of two hundred.
+    fn step_of_removal(mut controller: Controller) -> Option<(u64, Change, Controller)> {
+        (0..200).find_map(|step| {
+            controller.step = step;
+            let change = controller.removal(VolumeId(1), &mut Scenes::default())?;
+            Some((step, change, controller.clone()))
+        })
+    }
+
+    fn number(change: &Change, name: &str) -> Option<f64> {
+        change.facts.iter().find(|fact| fact.name == name).map(|fact| match fact.value {
+            FactValue::Number(value) => value,
+            ref other => panic!("{name} is {other:?}"),
+        })
+    }
+
+    #[test]
+    fn a_quarter_of_the_caches_is_asked_in_each_step_whether_it_is_needed() {
+        // Of volume 1, steps 3, 7, 11 and so on; needless for five intervals from step 3 on it is in step 7.
+        let step = |id: u32| {
+            let mut controller = shared(&[(100.0, 100, 0.5)], &[1], 5);
+            let volume = controller.volumes.remove(&VolumeId(1)).unwrap();
+            let mut renamed = volume.clone();
+            renamed.spec.id = VolumeId(id);
+            renamed.grant.as_mut().unwrap().serves = vec![VolumeId(id)];
+            controller.volumes.insert(VolumeId(id), renamed);
+            (0..200).find(|&step| {
+                controller.step = step;
+                controller.removal(VolumeId(id), &mut Scenes::default()).is_some()
+            })
+        };
+        assert_eq!([1, 2, 3, 4].map(step), [Some(7), Some(6), Some(5), Some(4)]);
+    }
+
+    #[test]
+    fn whoever_it_serves_has_to_do_without_it_and_nobody_else() {
+        let taken = |bounds: [u64; 3], served: &[u32]| {
+            let loads = [(100.0, bounds[0], 0.5), (20.0, bounds[1], 0.0), (20.0, bounds[2], 0.0)];
+            step_of_removal(shared(&loads, served, 5)).is_some()
+        };
+        assert!(taken([100, 100, 100], &[1, 2]));
+        // Reads of 5 ms have little to spare of 6, and none of 4.
+        assert!(!taken([6, 100, 100], &[1, 2]));
+        assert!(!taken([100, 6, 100], &[1, 2]));
+        assert!(taken([100, 6, 100], &[1]));
+        assert!(taken([100, 100, 4], &[1, 2]));
+    }
+
+    #[test]
+    fn what_was_promised_stays_when_it_is_asked_whether_the_rest_is_needed() {
+        // Of a bound of 6 ms reads take 5 without a cache, and 1 with the 600 blocks that are promised.
+        let taken = |promised: u64| {
+            let mut controller = shared(&[(100.0, 6, 0.8)], &[1], 5);
+            controller.volumes.get_mut(&VolumeId(1)).unwrap().spec.minimum = Bytes(promised * 4096);
+            step_of_removal(controller).map(|(_, change, _)| change.blocks)
+        };
+        assert_eq!([MINIMUM, 600].map(taken), [None, Some(600)]);
+    }
+
+    /// Two whom the cache serves, and one whom it does not; what was seen of each while there was none, and at the neighbours' of each `others` requests a second.
+    fn seen_without(seen: [Option<f64>; 3], others: f64) -> Controller {
+        let loads = [(100.0, 100, 0.5), (40.0, 100, 0.0), (60.0, 100, 0.0)];
+        let mut controller = shared(&loads, &[1, 2], 5);
+        for ((id, excess), (rate, ..)) in (1..).zip(seen).zip(loads) {
+            let volume = controller.volumes.get_mut(&VolumeId(id)).unwrap();
+            let uncached = excess.map(|excess| Uncached { excess, others });
+            (0..3).for_each(|_| volume.unhelped.see(rate, 0.0, uncached));
+        }
+        controller
+    }
+
+    #[test]
+    fn the_worst_that_those_it_serves_were_seen_to_miss_without_it_is_told_and_makes_it_wait_four_times_as_long()
+     {
+        let taken = |seen, others| {
+            let (step, change, _) = step_of_removal(seen_without(seen, others)).expect("not needed");
+            (step, number(&change, "observed_excess_without"), number(&change, "sustained"))
+        };
+        assert_eq!(taken([None; 3], 100.0), (7, None, Some(5.0)));
+        // Asked first in step 3, and needless for twenty intervals in step 22; who had .3 to spare or more is believed at once.
+        assert_eq!(taken([Some(-0.9), Some(-0.2), None], 100.0), (22, Some(-0.2), Some(20.0)));
+        assert_eq!(taken([Some(0.4), Some(-0.2), None], 100.0), (22, Some(0.4), Some(20.0)));
+        assert_eq!(taken([Some(-0.9), Some(-0.3), None], 100.0), (7, Some(-0.3), Some(5.0)));
+        // A neighbour that it is not for has no say.
+        assert_eq!(taken([Some(-0.9), Some(-0.4), Some(3.0)], 100.0), (7, Some(-0.4), Some(5.0)));
+    }
+
+    #[test]
+    fn what_was_seen_while_neighbours_asked_for_more_may_be_gone() {
+        // Neighbours of volume 1 ask for 100 requests a second, those of volume 2 for 160: it counts of what was seen beside up to half as much again.
+        let told = |others| {
+            let (_, change, _) =
+                step_of_removal(seen_without([Some(0.4), Some(0.2), None], others)).expect("not needed");
+            number(&change, "observed_excess_without")
+        };
+        assert_eq!(
+            [100.0, 149.0, 151.0, 239.0, 241.0].map(told),
+            [Some(0.4), Some(0.4), Some(0.2), Some(0.2), None]
+        );
+    }
+
+    #[test]
+    fn who_missed_it_most_often_says_how_long_it_must_be_needless() {
+        let after = |missed: [u64; 2]| {
+            let mut controller = shared(&[(100.0, 100, 0.5), (40.0, 100, 0.0)], &[1, 2], 5);
+            let rules = controller.config.removal;
+            for (id, times) in (1..).zip(missed) {
+                let regrets = &mut controller.volumes.get_mut(&VolumeId(id)).unwrap().regrets;
+                for step in 0..times {
+                    regrets.removed(step, Removed { volume: VolumeId(1), blocks: 64 });
+                    regrets.violated(step, &rules);
+                }
+            }
+            step_of_removal(controller).map(|(step, ..)| step)
+        };
+        // Five intervals from step 3 on, ten, and twenty.
+        assert_eq!([[0, 0], [1, 0], [0, 1], [1, 2], [2, 1]].map(after), [7, 12, 12, 22, 22].map(Some));
+    }
+
+    #[test]
+    fn only_what_was_taken_back_as_not_needed_is_known_to_have_sufficed_and_for_all_whom_it_served() {
+        let missed = |hits, bound| {
+            let controller = shared(&[(100.0, bound, hits), (40.0, bound, 0.0)], &[1, 2], 5);
+            let (step, _, mut controller) = step_of_removal(controller).expect("superfluous");
+            let rules = controller.config.removal;
+            [1, 2].map(|id| {
+                let regrets = &mut controller.volumes.get_mut(&VolumeId(id)).unwrap().regrets;
+                regrets.violated(step + 1, &rules);
+                regrets.missed()
+            })
+        };
+        let removed = Removed { volume: VolumeId(1), blocks: 1_000 };
+        assert_eq!(missed(0.5, 100), [Some(removed); 2]);
+        // It answers nothing, and reads take too long.
+        assert_eq!(missed(0.01, 4), [None; 2]);
+    }
+
+    #[test]
+    fn the_load_that_counts_is_that_of_all_whom_it_serves() {
+        let taken = |rates: [f64; 2], served: &[u32]| {
+            let mut controller = shared(&[(rates[0], 6, 0.5), (rates[1], 6, 0.0)], served, 5);
+            controller.volumes.get_mut(&VolumeId(1)).unwrap().grant.as_mut().unwrap().rate_at_grant = 390.0;
+            step_of_removal(controller).is_some()
+        };
+        // It was granted for 390 requests a second, of which 117 are three tenths: 120 are not low, and less of them are.
+        assert!(!taken([100.0, 20.0], &[1, 2]));
+        assert!(!taken([20.0, 100.0], &[1, 2]));
+        assert!(taken([100.0, 20.0], &[1]));
+        assert!(taken([90.0, 20.0], &[1, 2]));
+    }
+
+    #[test]
+    fn a_mean_well_below_the_bound_is_not_enough_where_windows_deviate_from_it_by_far() {
+        // Reads take 5 ms of 9 at the origin: .44 to spare. 19 of 20 windows have to conform, and lie some 1.6 deviations of `deviation` above their mean at most.
+        let taken = |deviation: f64| {
+            let mut controller = shared(&[(10.0, 9, 0.5)], &[1], 5);
+            let grant = controller.volumes.get_mut(&VolumeId(1)).unwrap().grant.as_mut().unwrap();
+            grant.windows = Windows::assumed(deviation);
+            grant.windows.push(-0.5, true);
+            step_of_removal(controller).is_some()
+        };
+        assert_eq!([0.05, 0.9].map(taken), [true, false]);
+    }
+
+    #[test]
+    fn next_to_nothing_is_a_share_of_what_all_read_whom_it_serves() {
+        // The other one reads a hundred times a second: three in a hundred of all reads are 3.09, and of the other's alone 3.
+        let taken =
+            |reads: f64| step_of_removal(shared(&[(reads, 6, 0.5), (100.0, 6, 0.0)], &[1, 2], 5)).is_some();
+        assert_eq!([3.05, 3.15].map(taken), [true, false]);
     }
 }
