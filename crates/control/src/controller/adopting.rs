@@ -66,26 +66,21 @@ impl Controller {
             let cached = scene.parties[other].id;
             let party = &scene.parties[other];
             let chunk_blocks = self.volumes[&cached].chunk_blocks(self.config.chunk_bytes);
-            let first = match rules.law {
-                Law::Model => {
+            let blocks = match rules.law {
+                Law::Plain => wanted,
+                Law::Model if party.blocks == 0 => {
                     // Where the model knows of no size that suffices it says little of any.
                     let share = rules.model_first_share * if best.reached { 1.0 } else { 0.25 };
-                    let blocks = if self.volumes[&victim].is_bursting() {
+                    let first = if self.volumes[&victim].is_bursting() {
                         least
                     } else {
                         party.known_step((least as f64 * share).ceil() as u64)
                     };
-                    blocks.next_multiple_of(chunk_blocks).max(party.blocks).min(least)
-                }
-                Law::Plain => wanted,
-            };
-            let blocks = match rules.law {
-                // A load that was there before needs again what it was found to need.
-                Law::Model if party.blocks == 0 => {
+                    let first = first.next_multiple_of(chunk_blocks).min(least);
+                    // A load that was there before needs again what it was found to need.
                     let missed = self.missed(victim, changes).filter(|missed| missed.volume == cached);
                     first.max(self.remembered_blocks(cached)).max(missed.map_or(0, |missed| missed.blocks))
                 }
-                Law::Plain if party.blocks == 0 => first,
                 Law::Model => {
                     // What the curve says little of is tried.
                     let known = party.known_step(wanted) == wanted;
@@ -93,7 +88,6 @@ impl Controller {
                     let most = (party.blocks as f64 * (1.0 + growth)).ceil() as u64;
                     wanted.min(most.next_multiple_of(chunk_blocks))
                 }
-                Law::Plain => wanted,
             };
             let facts = vec![
                 Fact::number("size_before", party.blocks as f64, "blocks"),
@@ -183,5 +177,167 @@ impl Controller {
         let phase = volume.newest_phase(self.config.recent_intervals);
         let known = phase.and_then(|phase| volume.memory.recall(phase)).unwrap_or(0);
         known.min(self.room_blocks(id)).min(self.blocks_ceiling(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
+    use super::super::scenes::Scenes;
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_locality::{CurvePoint, MissRatioCurve};
+    use std::sync::Arc;
+
+    const FIRST: VolumeId = VolumeId(1);
+    const SECOND: VolumeId = VolumeId(2);
+
+    /// Two volumes before one origin. All that is read of the first lies in 1,000 blocks that it goes round in: fewer answer nothing.
+    fn pair() -> Controller {
+        let mut config = ControlConfig { chunk_bytes: 16 * 4096, ..ControlConfig::default() };
+        config.feedback.model_growth_max = 0.25;
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        for id in [FIRST, SECOND] {
+            controller.register(VolumeSpec { id, ..VolumeSpec::any() }).unwrap();
+            let volume = controller.volumes.get_mut(&id).unwrap();
+            let sample = Sample {
+                arrival_rate: 100.0,
+                miss_rate: 100.0,
+                origin_read_rate: 100.0,
+                miss_latency: 5e-3,
+                working_set: 1_000.0,
+                ..Sample::default()
+            };
+            volume.history.extend([sample; 3]);
+            volume.steady = 3;
+            let points = [(0, 1.0), (999, 1.0), (1_000, 0.1)];
+            let point = |(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+            volume.curve = Some(Arc::new(MissRatioCurve::new(points.map(point).to_vec())));
+            volume.curve_accesses = 1_000_000;
+        }
+        controller
+    }
+
+    /// Just before, a cache in front of `volume` was taken back as not needed, and `victim` was violated.
+    fn regret(controller: &mut Controller, victim: VolumeId, volume: VolumeId, blocks: u64) {
+        let rules = controller.config.removal;
+        let regrets = &mut controller.volumes.get_mut(&victim).unwrap().regrets;
+        regrets.removed(0, Removed { volume, blocks });
+        regrets.violated(1, &rules);
+    }
+
+    /// What becomes of 1,000 blocks for the first that would keep the objective of `victim`, beside what was decided `earlier`.
+    fn adopted(controller: &mut Controller, victim: VolumeId, earlier: Option<Change>) -> Change {
+        let mut scenes = Scenes::default();
+        let (index, place) = controller.scene_place(&mut scenes, FIRST);
+        let best = Solution {
+            sizes: vec![(place, 1_000)],
+            cost: Bytes::mib(4),
+            excess: -0.2,
+            reached: true,
+            harmed: Vec::new(),
+            peaking: false,
+            unstable: false,
+        };
+        let mut changes: BTreeMap<VolumeId, Change> =
+            earlier.into_iter().map(|change| (FIRST, change)).collect();
+        let scene = &scenes.list[index];
+        controller.adopt(victim, scene, &scene.blocks(), &best, &mut changes);
+        changes.remove(&FIRST).expect("adopted")
+    }
+
+    fn granted(blocks: u64, serves: &[VolumeId]) -> Change {
+        let change = Change::new(blocks, DecisionKind::Granted, String::new(), Vec::new());
+        Change { serves: serves.to_vec(), ..change }
+    }
+
+    #[test]
+    fn what_was_taken_back_too_soon_is_given_back_as_far_as_there_is_room_unless_there_is_one_again() {
+        let missed = |change: fn(&mut Controller), ordered: bool| {
+            let mut controller = pair();
+            regret(&mut controller, SECOND, FIRST, 300);
+            change(&mut controller);
+            let changes = ordered.then(|| (FIRST, granted(1, &[FIRST]))).into_iter().collect();
+            controller.missed(SECOND, &changes).map(|missed| missed.blocks)
+        };
+        assert_eq!(missed(|_| (), false), Some(300));
+        assert_eq!(missed(|_| (), true), None);
+        let at_most = |controller: &mut Controller| {
+            controller.volumes.get_mut(&FIRST).unwrap().spec.maximum = Some(Bytes(200 * 4096));
+        };
+        assert_eq!(missed(at_most, false), Some(200));
+        assert_eq!(missed(|controller| controller.located(FIRST, None, Bytes(100 * 4096)), false), Some(100));
+        assert_eq!(missed(|controller| controller.located(FIRST, None, Bytes::ZERO), false), None);
+        assert_eq!(missed(|controller| controller.take_over(FIRST, HostId(0), 10), false), None);
+    }
+
+    #[test]
+    fn what_is_given_back_is_for_whom_it_was_missed_by_who_is_then_left_alone_for_a_while() {
+        let mut controller = pair();
+        controller.step = 7;
+        let mut changes = BTreeMap::new();
+        controller.give_back(SECOND, FIRST, 300, &mut changes);
+        let change = &changes[&FIRST];
+        assert_eq!((change.blocks, &change.serves[..]), (300, &[SECOND][..]));
+        assert_eq!(controller.volumes[&SECOND].analyse_from, 7 + controller.config.retry_after as u64);
+    }
+
+    #[test]
+    fn what_sufficed_for_such_a_load_is_given_at_once_as_far_as_there_is_room() {
+        let first = |change: fn(&mut Controller)| {
+            let mut controller = pair();
+            let volume = controller.volumes.get_mut(&FIRST).unwrap();
+            let phase = volume.newest_phase(3).expect("an interval");
+            volume.memory.remember(phase, 5_000);
+            change(&mut controller);
+            adopted(&mut controller, SECOND, None).blocks
+        };
+        assert_eq!(first(|_| ()), 5_000);
+        let at_most = |controller: &mut Controller| {
+            controller.volumes.get_mut(&FIRST).unwrap().spec.maximum = Some(Bytes(4_000 * 4096));
+        };
+        assert_eq!(first(at_most), 4_000);
+        assert_eq!(first(|controller| controller.located(FIRST, None, Bytes(3_000 * 4096))), 3_000);
+    }
+
+    #[test]
+    fn what_was_taken_back_too_soon_is_a_size_of_that_cache_and_of_no_other() {
+        let first = |of: VolumeId| {
+            let mut controller = pair();
+            regret(&mut controller, SECOND, of, 5_000);
+            adopted(&mut controller, SECOND, None).blocks
+        };
+        assert_eq!(first(FIRST), 5_000);
+        assert!(first(SECOND) <= 1_000);
+    }
+
+    #[test]
+    fn a_cache_that_is_there_grows_for_another_by_no_more_than_for_those_it_serves() {
+        let grown = |before: u64| {
+            let mut controller = pair();
+            let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+            let grant = Grant { blocks: before, serves: vec![FIRST], ..grant };
+            controller.volumes.get_mut(&FIRST).unwrap().grant = Some(grant);
+            adopted(&mut controller, SECOND, None).blocks
+        };
+        // By a quarter, in whole chunks of 16 blocks, and not beyond what is wanted.
+        assert_eq!([100, 113, 900].map(grown), [128, 144, 1_000]);
+    }
+
+    #[test]
+    fn a_cache_that_two_need_has_the_larger_size_and_is_for_both() {
+        let shared = |earlier: u64| {
+            let mut controller = pair();
+            let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+            let grant = Grant { blocks: 100, serves: vec![FIRST], ..grant };
+            controller.volumes.get_mut(&FIRST).unwrap().grant = Some(grant);
+            let change = adopted(&mut controller, SECOND, Some(granted(earlier, &[FIRST])));
+            (change.blocks, change.serves)
+        };
+        let both = vec![FIRST, SECOND];
+        assert_eq!([127, 129].map(shared), [(128, both.clone()), (129, both)]);
     }
 }
