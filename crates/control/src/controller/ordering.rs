@@ -385,7 +385,8 @@ mod tests {
     use super::super::contention::Stake;
     use super::*;
     use crate::config::ControlConfig;
-    use crate::inventory::VolumeSpec;
+    use crate::inventory::{OriginId, VolumeSpec};
+    use crate::observation::OriginObservation;
 
     /// As of a controller that is started anew with less memory on its hosts.
     #[test]
@@ -426,5 +427,189 @@ mod tests {
         assert_eq!(wanted(&volume, Some(&change(DecisionKind::Removed))), 10);
         volume.spec = spec(Some(Bytes::kib(160)));
         assert_eq!(wanted(&volume, Some(&shrinks)), 40);
+    }
+
+    /// Three volumes with caches of 100 blocks each.
+    fn three() -> Controller {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        for id in (1..=3).map(VolumeId) {
+            controller.register(VolumeSpec { id, ..VolumeSpec::any() }).unwrap();
+            controller.take_over(id, HostId(0), 100);
+        }
+        controller
+    }
+
+    fn grant(controller: &mut Controller, id: u32) -> &mut Grant {
+        controller.volumes.get_mut(&VolumeId(id)).unwrap().grant.as_mut().unwrap()
+    }
+
+    /// Orders these sizes; `said` is how busy the origin is, if it says so.
+    fn ordered(controller: &mut Controller, sizes: &[(u32, u64)], said: Option<f64>) -> Vec<(u32, u64)> {
+        let change = |&(id, blocks): &(u32, u64)| {
+            let kind = if blocks > 100 { DecisionKind::Grown } else { DecisionKind::Shrunk };
+            (VolumeId(id), Change::new(blocks, kind, String::new(), Vec::new()))
+        };
+        let origins = vec![OriginObservation { origin: OriginId(1), utilisation: said }];
+        let observation = Observation { interval: Nanos::secs(1), origins, ..Observation::default() };
+        let changes = sizes.iter().map(change).collect();
+        let mut outcome = StepOutcome::default();
+        controller.apply(&observation, &BTreeMap::new(), &mut Scenes::default(), changes, &mut outcome);
+        let quota = |action: &Action| match action {
+            Action::SetQuota { volume, blocks, .. } => Some((volume.0, *blocks)),
+            _ => None,
+        };
+        outcome.actions.iter().filter_map(quota).collect()
+    }
+
+    /// So that what is there at any moment never exceeds the capacity.
+    #[test]
+    fn what_shrinks_is_ordered_before_what_grows_and_the_largest_growth_comes_first() {
+        let mut controller = three();
+        let sizes = [(1, 300), (2, 500), (3, 10)];
+        assert_eq!(ordered(&mut controller, &sizes, None), [(3, 10), (2, 500), (1, 300)]);
+    }
+
+    #[test]
+    fn what_was_seen_before_a_step_of_a_tenth_still_tells_of_the_load_and_before_a_larger_one_does_not() {
+        let steady = |blocks: u64| {
+            let mut controller = three();
+            controller.volumes.get_mut(&VolumeId(1)).unwrap().steady = 5;
+            ordered(&mut controller, &[(1, blocks)], None);
+            controller.volumes[&VolumeId(1)].steady
+        };
+        assert_eq!([89, 90, 110, 111].map(steady), [0, 5, 5, 0]);
+    }
+
+    #[test]
+    fn what_waited_is_awaited_only_where_a_cache_grows_before_an_origin_that_is_overloaded() {
+        let drain = |blocks: u64, said: Option<f64>| {
+            let mut controller = three();
+            ordered(&mut controller, &[(1, blocks)], said);
+            grant(&mut controller, 1).drain
+        };
+        // An origin that says nothing, and that nothing is known of, is taken for busy.
+        let seen = [(150, Some(1.0)), (150, Some(0.3)), (150, None), (50, Some(1.0))];
+        assert_eq!(seen.map(|(blocks, said)| drain(blocks, said)), [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn a_size_that_was_shrunk_to_and_has_to_grow_again_did_not_suffice() {
+        let insufficient = |shrunk_from: Option<u64>, blocks: u64| {
+            let mut controller = three();
+            grant(&mut controller, 1).shrunk_from = shrunk_from;
+            ordered(&mut controller, &[(1, blocks)], None);
+            grant(&mut controller, 1).insufficient
+        };
+        assert_eq!(insufficient(Some(200), 150), Some(100));
+        assert_eq!(insufficient(None, 150), None);
+        assert_eq!(insufficient(Some(200), 50), None);
+    }
+
+    #[test]
+    fn what_is_left_of_a_cache_that_is_taken_back_is_for_its_own_volume_alone() {
+        let mut controller = three();
+        grant(&mut controller, 1).serves = vec![VolumeId(1), VolumeId(2)];
+        let change = Change::new(10, DecisionKind::Removed, String::new(), Vec::new());
+        let observation = Observation { interval: Nanos::secs(1), ..Observation::default() };
+        let (changes, mut outcome) = ([(VolumeId(1), change)].into(), StepOutcome::default());
+        controller.apply(&observation, &BTreeMap::new(), &mut Scenes::default(), changes, &mut outcome);
+        assert_eq!(
+            (grant(&mut controller, 1).blocks, &grant(&mut controller, 1).serves[..]),
+            (10, &[VolumeId(1)][..])
+        );
+    }
+
+    #[test]
+    fn a_quota_that_is_not_in_force_is_ordered_again_every_three_intervals() {
+        let repeated = |mismatch: usize, age: usize| {
+            let mut controller = three();
+            (grant(&mut controller, 1).mismatch, grant(&mut controller, 1).age) = (mismatch, age);
+            let mut count = || {
+                let mut outcome = StepOutcome::default();
+                controller.repeat(&mut outcome);
+                outcome.actions.len()
+            };
+            [count(), count()]
+        };
+        assert_eq!(repeated(3, 3), [1, 0]);
+        // It takes a while until what has just been ordered is in force.
+        assert_eq!([repeated(2, 9), repeated(3, 2)], [[0, 0]; 2]);
+    }
+
+    #[test]
+    fn loading_stops_where_a_cache_is_taken_back_and_goes_on_where_it_shrinks() {
+        let stopped = |blocks: u64, prewarming: bool| {
+            let mut observed = VolumeObservation::idle(VolumeId(1), Nanos::secs(1));
+            observed.cache.prewarming = prewarming;
+            let order = Order { id: VolumeId(1), before: 100, blocks, utilisation: 0.5 };
+            let observation = Observation { interval: Nanos::secs(1), ..Observation::default() };
+            let mut outcome = StepOutcome::default();
+            three().order_loading(&observation, Some(&observed), &order, &mut outcome);
+            outcome.actions == [Action::CancelPrewarm { volume: VolumeId(1) }]
+        };
+        assert_eq!(
+            [(0, true), (0, false), (50, true)].map(|(blocks, loads)| stopped(blocks, loads)),
+            [true, false, false]
+        );
+    }
+
+    #[test]
+    fn what_is_taken_over_keeps_to_the_maximum_and_what_is_known_already_is_no_change() {
+        let mut controller = three();
+        controller.volumes.get_mut(&VolumeId(1)).unwrap().spec.maximum = Some(Bytes(40 * 4096));
+        controller.take_over(VolumeId(1), HostId(0), 200);
+        assert_eq!(controller.volumes[&VolumeId(1)].blocks(), 40);
+        grant(&mut controller, 2).age = 7;
+        controller.take_over(VolumeId(2), HostId(0), 100);
+        assert_eq!(grant(&mut controller, 2).age, 7);
+        controller.take_over(VolumeId(2), HostId(0), 0);
+        assert!(controller.volumes[&VolumeId(2)].grant.is_none());
+    }
+
+    #[test]
+    fn a_cache_is_where_whoever_made_it_says() {
+        let mut controller = three();
+        controller.located(VolumeId(1), Some(HostId(3)), Bytes::mib(1));
+        assert_eq!(grant(&mut controller, 1).host, HostId(3));
+        controller.located(VolumeId(1), None, Bytes::mib(1));
+        assert_eq!(grant(&mut controller, 1).host, HostId(3));
+    }
+
+    #[test]
+    fn what_is_given_is_told_as_what_it_is_and_what_was_predicted_of_another_size_is_no_part_of_it() {
+        let asks = |blocks: u64| {
+            let change = Change::new(300, DecisionKind::Grown, "it grows".to_owned(), Vec::new());
+            let change =
+                Change { ratio: Some(0.5), kept_after: Some(250), serves: vec![VolumeId(2)], ..change };
+            let order = Order { id: VolumeId(1), before: 100, blocks, utilisation: 0.5 };
+            let given = three().ordered(&order, Some(change));
+            assert_eq!((given.blocks, &given.serves[..]), (blocks, &[VolumeId(2)][..]));
+            (given.kind, given.summary == "it grows", given.ratio, given.kept_after)
+        };
+        assert_eq!(asks(300), (DecisionKind::Grown, true, Some(0.5), Some(250)));
+        assert_eq!(asks(260), (DecisionKind::Grown, true, None, Some(250)));
+        assert_eq!(asks(250), (DecisionKind::Grown, true, None, None));
+        // Others are worse off without the memory: what asked to grow has to shrink.
+        assert_eq!(asks(50), (DecisionKind::Shrunk, false, None, None));
+    }
+
+    #[test]
+    fn a_cache_of_spare_memory_that_is_wanted_as_it_is_is_a_cache_like_any_other_and_none_becomes_spare_so() {
+        let is_spare = |was: bool, change_is: bool| {
+            let mut controller = three();
+            grant(&mut controller, 1).is_spare = was;
+            let change = Change::new(100, DecisionKind::Grown, String::new(), Vec::new());
+            let changes = [(VolumeId(1), Change { is_spare: change_is, ..change })].into();
+            let observation = Observation { interval: Nanos::secs(1), ..Observation::default() };
+            let mut outcome = StepOutcome::default();
+            controller.apply(&observation, &BTreeMap::new(), &mut Scenes::default(), changes, &mut outcome);
+            assert!(outcome.actions.is_empty());
+            grant(&mut controller, 1).is_spare
+        };
+        assert_eq!(
+            [(true, false), (true, true), (false, true)].map(|(was, is)| is_spare(was, is)),
+            [false, true, false]
+        );
     }
 }
