@@ -245,12 +245,16 @@ fn room_for_noise(share: f64, deviation: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grant::Grant;
     use super::super::sample::Sample;
     use super::super::volume::Volume;
     use super::*;
     use crate::config::ControlConfig;
-    use crate::inventory::VolumeSpec;
+    use crate::decision::FactValue;
+    use crate::inventory::{HostId, OriginId, OriginSpec, VolumeSpec};
+    use crate::needs::Seen;
     use crate::objective::{Objective, Operations};
+    use crate::windows::Windows;
     use forebay_locality::{CurvePoint, MissRatioCurve};
     use forebay_units::Nanos;
     use proptest::prelude::*;
@@ -357,5 +361,186 @@ mod tests {
         assert!((room_for_noise(0.99, 0.14) - 0.2456).abs() < 1e-3);
         assert_eq!((room_for_noise(0.5, 0.14).abs() < 1e-9, room_for_noise(0.95, 0.0)), (true, 0.0));
         assert_eq!(room_for_noise(0.3, 0.14), 0.0);
+    }
+
+    /// Something that keeps caches together, in words and deeds.
+    type Told<T> = (&'static str, fn(&mut T));
+
+    const BUSY: VolumeId = VolumeId(1);
+    const STRICT: VolumeId = VolumeId(2);
+
+    /// A busy volume whose cache of 1,600 blocks answers hardly any of its reads and is for a strict neighbour, too, that has 1,400 of its own by now.
+    fn shared() -> Controller {
+        let origin = OriginSpec {
+            id: OriginId(1),
+            name: "group".to_owned(),
+            servers: Some(1.0),
+            service_cv2: None,
+            service: None,
+        };
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(64), Vec::new(), vec![origin]).unwrap();
+        let loads: [(VolumeId, Load<'_>, u64); 2] = [
+            (BUSY, (45.0, 60, &[(0, 1.0), (2_000, 0.83)]), 1_600),
+            (STRICT, (20.0, 2, &[(0, 1.0), (2_000, 0.0)]), 1_400),
+        ];
+        for (id, (rate, bound, curve), blocks) in loads {
+            let objectives = vec![Objective::mean_latency(Nanos::millis(bound), Operations::All)];
+            controller.register(VolumeSpec { id, objectives, ..VolumeSpec::any() }).unwrap();
+            let volume = controller.volumes.get_mut(&id).unwrap();
+            let sample = Sample {
+                arrival_rate: rate,
+                miss_rate: rate,
+                origin_read_rate: rate,
+                miss_latency: 0.006,
+                ..Sample::default()
+            };
+            volume.history.extend([sample; 3]);
+            volume.steady = 3;
+            let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+            volume.curve = Some(Arc::new(MissRatioCurve::new(curve.iter().map(point).collect())));
+            volume.curve_accesses = 1_000_000;
+            let grant = Grant::new(HostId(0), rate, Windows::assumed(0.05), 0);
+            volume.grant = Some(Grant { blocks, age: SETTLED, serves: vec![id], ..grant });
+        }
+        controller.busy.insert(OriginId(1), [0.5].into());
+        grant(&mut controller, BUSY).serves.push(STRICT);
+        controller.step = 3;
+        controller
+    }
+
+    fn grant(controller: &mut Controller, id: VolumeId) -> &mut Grant {
+        controller.volumes.get_mut(&id).unwrap().grant.as_mut().unwrap()
+    }
+
+    fn asked(controller: &mut Controller, changes: &[VolumeId]) -> Option<(VolumeId, Change)> {
+        let change = |&id| (id, Change::new(1, DecisionKind::Grown, String::new(), Vec::new()));
+        let changes = changes.iter().map(change).collect();
+        controller.part(BUSY, PART_EVERY, &mut Scenes::default(), &changes)
+    }
+
+    #[test]
+    fn a_cache_that_parts_from_a_neighbour_is_its_own_volumes_alone_and_the_neighbours_own_is_held_meanwhile()
+    {
+        let mut controller = shared();
+        grant(&mut controller, BUSY).insufficient = Some(1_500);
+        let (changed, change) = asked(&mut controller, &[]).expect("it parts");
+        let number = |name: &str| {
+            let fact = change.facts.iter().find(|fact| fact.name == name).expect("told");
+            match fact.value {
+                FactValue::Number(value) => value,
+                ref other => panic!("{name} is {other:?}"),
+            }
+        };
+        println!("{changed:?} {} {} {:?}", change.blocks, change.summary, change.facts);
+        // Four fifths of the memory at most, or it is not worth it.
+        assert!(number("both_after") < PART_BELOW * number("both_before"));
+        // As feedback would, each goes only a part of the way.
+        let rules = controller.config.feedback;
+        let (before, after) = (number("size_before"), number("size_after"));
+        let expected = match changed {
+            BUSY => after.max((before * (1.0 - rules.model_shrink_max)).floor()),
+            _ => after.min((before * (1.0 + rules.model_growth_max)).floor()),
+        };
+        assert_eq!(change.blocks as f64, expected);
+        assert_eq!(grant(&mut controller, STRICT).held_until, 3 + HELD);
+        let busy = grant(&mut controller, BUSY);
+        assert_eq!((&busy.serves[..], &busy.parted[..]), (&[BUSY][..], &[STRICT][..]));
+        assert_eq!((busy.part_from, busy.insufficient), (3 + PART_AGAIN, None));
+    }
+
+    #[test]
+    fn a_cache_that_was_for_a_neighbour_alone_is_for_its_own_volume_once_it_parts() {
+        let mut controller = shared();
+        grant(&mut controller, BUSY).serves = vec![STRICT];
+        asked(&mut controller, &[]).expect("it parts");
+        assert_eq!(grant(&mut controller, BUSY).serves, [BUSY]);
+    }
+
+    /// What is told of either while something else is going on there says nothing of how they would divide the work.
+    #[test]
+    fn caches_part_only_where_both_have_settled_and_the_neighbours_own_is_for_it() {
+        let parts = |change: fn(&mut Controller), changes: &[VolumeId]| {
+            let mut controller = shared();
+            change(&mut controller);
+            asked(&mut controller, changes).is_some()
+        };
+        assert!(parts(|_| (), &[]));
+        assert!(!parts(|_| (), &[BUSY]) && !parts(|_| (), &[STRICT]));
+        let unsettled: [Told<Grant>; 3] = [
+            ("changed lately", |grant| grant.age = SETTLED - 1),
+            ("flooded", |grant| grant.flooded = Some(0.0)),
+            ("short of memory", |grant| grant.limited_until = 4),
+        ];
+        for (what, unsettle) in unsettled {
+            for id in [BUSY, STRICT] {
+                let mut controller = shared();
+                unsettle(grant(&mut controller, id));
+                assert!(asked(&mut controller, &[]).is_none(), "{what}: {id:?}");
+            }
+        }
+        let refused: [Told<Controller>; 8] = [
+            ("it parted lately", |controller| grant(controller, BUSY).part_from = 4),
+            ("the neighbour's own is for somebody else", |controller| {
+                grant(controller, STRICT).serves = vec![BUSY];
+            }),
+            ("the neighbour's own is of spare memory", |controller| {
+                grant(controller, STRICT).is_spare = true;
+            }),
+            ("the neighbour's own still learns", |controller| grant(controller, STRICT).learning = 1),
+            ("the origin is overloaded", |controller| {
+                controller.busy.insert(OriginId(1), [1.0].into());
+            }),
+            ("another law", |controller| controller.config.feedback.law = Law::Plain),
+            ("it has no objective of its own", |controller| {
+                let volume = controller.volumes.get_mut(&BUSY).unwrap();
+                (volume.spec.objectives, volume.tracks) = Default::default();
+            }),
+            ("it is not its turn", |controller| controller.step = 4),
+        ];
+        for (why, change) in refused {
+            assert!(!parts(change, &[]), "{why}");
+        }
+        // At the step from which on it may, it does.
+        assert!(parts(|controller| grant(controller, BUSY).part_from = 3, &[]));
+        assert!(parts(|controller| grant(controller, STRICT).limited_until = 3, &[]));
+    }
+
+    #[test]
+    fn what_was_found_to_be_needed_is_not_divided_away() {
+        let after = |needed: Option<u64>| {
+            let mut controller = shared();
+            let seen = |blocks| Seen {
+                at: 0,
+                blocks,
+                used: blocks,
+                shrunk_from: None,
+                rate: 45.0,
+                windows: 1,
+                fell: false,
+            };
+            for seen in needed.into_iter().map(seen) {
+                let needs = &mut grant(&mut controller, BUSY).needs;
+                needs.missed(&seen);
+                needs.conformed(&seen);
+            }
+            asked(&mut controller, &[]).is_some()
+        };
+        // 1,500 of 1,600 blocks leave nothing that is worth it.
+        assert_eq!([None, Some(1_500)].map(after), [true, false]);
+    }
+
+    #[test]
+    fn a_neighbours_own_that_lacks_more_than_a_twentieth_grows_first_and_by_no_more_than_it_may() {
+        // Alone it needs some 1,327 blocks.
+        let first = |own: u64| {
+            let mut controller = shared();
+            controller.config.feedback.model_growth_max = 0.05;
+            grant(&mut controller, STRICT).blocks = own;
+            let (changed, change) = asked(&mut controller, &[]).expect("it parts");
+            (changed, change.kind, (changed == STRICT).then_some(change.blocks))
+        };
+        assert_eq!(first(1_200), (STRICT, DecisionKind::Grown, Some(1_260)));
+        assert_eq!(first(1_290), (BUSY, DecisionKind::Shrunk, None));
     }
 }
