@@ -326,3 +326,81 @@ impl Controller {
         (now > 1e-6 && ratio > 0.0 && ratio.is_finite()).then_some(ratio)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::grant::Grant;
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_units::Bytes;
+
+    const SIZES: Sizes = Sizes { now: 100, min: 0, max: 1_000, chunk: 1, filling: false };
+
+    /// Two volumes with full caches of 100 blocks, in step 3.
+    fn pair() -> Controller {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        for id in [VolumeId(1), VolumeId(2)] {
+            controller.register(VolumeSpec { id, ..VolumeSpec::any() }).unwrap();
+            let volume = controller.volumes.get_mut(&id).unwrap();
+            volume.used_blocks = 100;
+            let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+            volume.grant = Some(Grant { blocks: 100, serves: vec![id], ..grant });
+        }
+        controller.step = 3;
+        controller
+    }
+
+    fn grant(controller: &mut Controller) -> &mut Grant {
+        controller.volumes.get_mut(&VolumeId(1)).unwrap().grant.as_mut().unwrap()
+    }
+
+    #[test]
+    fn a_cache_does_not_shrink_while_a_neighbour_that_it_parted_from_is_short_or_has_to_give_up_its_part_first()
+     {
+        let shrinks = |held_until: u64, has_parted: bool, neighbour_used: u64| {
+            let mut controller = pair();
+            grant(&mut controller).held_until = held_until;
+            grant(&mut controller).parted.extend(has_parted.then_some(VolumeId(2)));
+            // One that has just been given a cache that is not full fills it.
+            controller.volumes.get_mut(&VolumeId(2)).unwrap().used_blocks = neighbour_used;
+            let left = controller.shrunk(VolumeId(1), 50, -0.5, &SIZES);
+            match left {
+                Some(Correction::Shrink { blocks: 50, .. }) => true,
+                Some(Correction::Hold(HoldReason::AtFloor)) => false,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(shrinks(0, false, 0) && shrinks(0, true, 100));
+        assert!(!shrinks(0, true, 0));
+        // It is held until step 3, and no longer.
+        assert!(shrinks(3, false, 100) && !shrinks(4, false, 100));
+    }
+
+    #[test]
+    fn what_a_cache_was_not_given_is_not_asked_for_again_for_a_while_unless_more_than_that_is_wanted() {
+        let grows = |limited_until: u64, tried: Option<u64>, wanted: u64| {
+            let mut controller = pair();
+            (grant(&mut controller).limited_until, grant(&mut controller).tried) = (limited_until, tried);
+            let correction = Correction::Grow { blocks: 150, error: 0.5 };
+            controller.change(VolumeId(1), correction, Some(wanted), &SIZES).is_some()
+        };
+        assert!(grows(3, None, 300));
+        assert!(!grows(4, None, 300) && !grows(4, Some(300), 300));
+        assert!(grows(4, Some(200), 300));
+    }
+
+    #[test]
+    fn the_largest_size_that_did_not_suffice_is_kept() {
+        let kept = |before: Option<u64>| {
+            let mut controller = pair();
+            grant(&mut controller).insufficient = before;
+            let correction = Correction::Grow { blocks: 150, error: 0.5 };
+            controller.change(VolumeId(1), correction, None, &SIZES);
+            grant(&mut controller).insufficient
+        };
+        assert_eq!([None, Some(80), Some(120)].map(kept), [Some(100), Some(100), Some(120)]);
+    }
+}
