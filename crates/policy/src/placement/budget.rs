@@ -214,6 +214,14 @@ mod tests {
     }
 
     #[test]
+    fn a_time_that_is_told_late_brings_no_tokens_twice() {
+        let mut budget = Budget::new(&placing());
+        assert!(budget.take(Nanos::secs(1), 3_200));
+        assert!(!budget.take(Nanos::ZERO, 1));
+        assert!(!budget.take(Nanos::secs(1), 1));
+    }
+
+    #[test]
     fn what_only_the_limit_keeps_down_rises_with_it() {
         let limits = |most| Placing { bytes_per_second_max: most, ..placing() };
         let mut budget = Budget::new(&limits(3_200));

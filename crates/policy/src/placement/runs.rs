@@ -60,4 +60,17 @@ mod tests {
         // The same request again is no continuation.
         assert!(!runs.continues(0, 20, 30));
     }
+
+    #[test]
+    fn runs_that_alternate_all_go_on() {
+        let mut runs = Runs::new();
+        let mut from = |offset| [0, 1, 2].map(|volume| runs.continues(volume, offset, offset + 10));
+        assert_eq!([from(0), from(10), from(20)], [[false; 3], [true; 3], [true; 3]]);
+    }
+
+    #[test]
+    fn what_one_request_went_on_from_no_other_does() {
+        let mut runs = Runs::new();
+        assert_eq!([0, 10, 10].map(|offset| runs.continues(0, offset, offset + 10)), [false, true, false]);
+    }
 }

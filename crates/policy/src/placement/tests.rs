@@ -573,3 +573,93 @@ proptest! {
         prop_assert_eq!(placement.held().1 as usize, on_the_way.len());
     }
 }
+
+#[test]
+fn a_request_for_nothing_touches_nothing() {
+    let mut placement = tier(2, placing(Admission::Lru));
+    let nothing = Request { length: 0, ..request(0, false) };
+    placement.request(Nanos::secs(1), nothing, |touch| panic!("{touch:?}"));
+    assert_eq!(placement.held(), (0, 0));
+}
+
+#[test]
+fn switching_a_volume_off_makes_its_own_chunks_the_first_to_leave_and_nobody_elses() {
+    let mut placement = tier(2, placing(Admission::Threshold(2)));
+    let read = |placement: &mut Placement, volume, chunk| {
+        let (_, promotion) = ask(placement, Nanos::secs(1), Request { volume, ..request(chunk, false) });
+        if let Some(promotion) = promotion {
+            placement.moved(promotion.chunk, true);
+        }
+        promotion.and_then(|promotion| promotion.displaced).map(|chunk| chunk.volume)
+    };
+    // Volume 1 has the first place, and volume 0 the second one and is the hotter.
+    for (volume, reads) in [(1, 4), (0, 6)] {
+        (0..reads).for_each(|_| assert_eq!(read(&mut placement, volume, 5), None));
+    }
+    assert_eq!(placement.held(), (2, 0));
+    placement.set_volume(0, false).unwrap();
+    assert_eq!([1, 2].map(|_| read(&mut placement, 1, 9)), [None, Some(0)]);
+}
+
+#[test]
+fn whoever_has_a_switch_can_be_switched_again_when_there_are_no_more() {
+    let mut placement = tier(2, placing(Admission::Lru));
+    let most = SWITCHES_MAX as u32;
+    for number in 0..most {
+        placement.set_volume(number, false).unwrap();
+        placement.set_client(number, false).unwrap();
+    }
+    assert!(placement.set_volume(most, false).is_err() && placement.set_client(most, false).is_err());
+    assert!(placement.set_volume(0, true).is_ok() && placement.set_client(0, true).is_ok());
+}
+
+#[test]
+fn runs_are_skipped_by_those_who_select_and_by_nobody_else() {
+    let held = |admission| {
+        let mut placement = tier(8, Placing { skip_sequential: true, ..placing(admission) });
+        (0..5).for_each(|chunk| _ = read(&mut placement, chunk));
+        placement.held().0
+    };
+    // The first chunk is not known to begin a run.
+    assert_eq!([Admission::Threshold(1), Admission::Lru].map(held), [1, 5]);
+}
+
+#[test]
+fn half_an_access_less_than_the_threshold_reaches_it() {
+    // Three accesses are 48 sixteenths.
+    assert_eq!([39, 40, 48].map(|count| reaches(count, 3)), [false, true, true]);
+}
+
+#[test]
+fn an_answer_to_an_earlier_request_holds_nothing_back_that_is_due() {
+    let mut placement = tier(4, placing(Admission::Lru));
+    for chunk in [1, 2] {
+        placement.request(Nanos::secs(chunk), request(chunk, false), |_| ());
+    }
+    placement.answered(Nanos::secs(3), Nanos::secs(2), Nanos::ZERO);
+    placement.answered(Nanos::secs(3), Nanos::ZERO, Nanos::ZERO);
+    let due = [(); 3].map(|()| placement.due().map(|promotion| promotion.chunk.index));
+    assert_eq!(due, [Some(1), Some(2), None]);
+}
+
+#[test]
+fn clients_that_are_slow_while_a_chunk_moves_slow_migrations_down_and_one_that_waits_is_in_nobodys_way() {
+    let halvings = |sets_out: bool| {
+        let slowed = Placing { bytes_per_second_min: 1 << 20, ..placing(Admission::Threshold(1)) };
+        let mut placement = tier(4, slowed);
+        let now = Nanos::secs(2);
+        placement.request(now, request(1, false), |_| ());
+        (0..200).for_each(|_| placement.answered(now, Nanos::ZERO, Nanos(1_000)));
+        if sets_out {
+            placement.answered(now, now, Nanos(1_000));
+            assert!(placement.due().is_some());
+        }
+        // Each fifth takes a thousand times as long.
+        (0..400).for_each(|number| {
+            let latency = if number % 5 == 0 { Nanos::millis(1) } else { Nanos(1_000) };
+            placement.answered(now, Nanos::ZERO, latency);
+        });
+        (placement.statistics().halvings, placement.pace() < (1u64 << 40) as f64)
+    };
+    assert_eq!([true, false].map(halvings), [(1, true), (0, false)]);
+}
