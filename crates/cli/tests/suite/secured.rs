@@ -293,3 +293,67 @@ fn origins_are_reached_by_tls() {
     let _ = nbdkit.kill();
     let _ = nbdkit.wait();
 }
+
+/// It answers that it is shutting down, and waits for its clients to leave.
+#[test]
+fn nbdkit_is_started_anew_under_load_and_clients_hear_nothing_of_it() {
+    if !prerequisites("an origin that is started anew", &["fio", "nbdkit", "kill"], false) {
+        return;
+    }
+    let folder = folder();
+    let at = folder.path().display().to_string();
+    let good = certificates("good");
+    let good = good.display();
+    std::fs::File::create(folder.path().join("disk")).unwrap().set_len(8 << 20).unwrap();
+    let socket = folder.path().join("nbdkit");
+    let start = || {
+        let _ = std::fs::remove_file(&socket);
+        let child = Command::new("nbdkit")
+            .args(["-f", "--tls=require", &format!("--tls-certificates={good}"), "-U"])
+            .arg(&socket)
+            .args(["file", &format!("{at}/disk")])
+            .spawn()
+            .expect("nbdkit runs");
+        let end = Instant::now() + Duration::from_secs(20);
+        while !socket.exists() {
+            assert!(Instant::now() < end, "nbdkit does not listen");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child
+    };
+    let mut nbdkit = start();
+    let configuration = format!(
+        "listen = \"unix:{at}/socket\"\n[http]\nlisten = \"off\"\n[[volume]]\nname = \"db\"\ncache = \"1MiB\"\n\
+         origin = {{ type = \"nbd\", uri = \"nbds+unix:///?socket={}\", authorities = \"{good}/ca-cert.pem\" }}\n",
+        socket.display()
+    );
+    std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let child = serve(&folder.path().join("forebay.toml"), log);
+    let daemon = Daemon { folder, child };
+    daemon.wait_for_log("ready:");
+    let uri = format!("--uri=nbd+unix:///db?socket={}", daemon.path("socket"));
+    let job = ["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=8M", "--iodepth=16"];
+    let fio = Command::new("timeout")
+        .args(["60", "fio"])
+        .args(job)
+        .args([&uri, "--time_based", "--runtime=4"])
+        .args(["--verify=crc32c", "--verify_backlog=64", "--verify_state_save=0"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("fio runs");
+    std::thread::sleep(Duration::from_secs(2));
+    succeed("kill", &["-TERM", &nbdkit.id().to_string()]);
+    let end = Instant::now() + Duration::from_secs(20);
+    while nbdkit.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end, "nbdkit waits for its clients to leave");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    nbdkit = start();
+    let fio = fio.wait_with_output().unwrap();
+    assert!(fio.status.success(), "{}", String::from_utf8_lossy(&[fio.stdout, fio.stderr].concat()));
+    daemon.wait_for_log("connected again");
+    let _ = nbdkit.kill();
+    let _ = nbdkit.wait();
+}

@@ -14,6 +14,7 @@ use crate::pending::{EINVAL, EIO, EPERM};
 use crate::pool::locked;
 use crate::request::OriginOperation;
 use forebay_nbd::client::{Event, Export, Operation, ReplyError, Session, SubmitError};
+use forebay_nbd::wire::ErrorCode;
 use forebay_nbd::{RunId, Succeeds};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use std::collections::{BTreeMap, VecDeque};
@@ -57,6 +58,11 @@ impl Ended {
     fn may_be_lost(&self, export: &Export) -> bool {
         let Ended::Answered(Sent { job, .. }, Ok(())) = self else { return false };
         !job.is_flush() && job.operation.changes_content() && !job.is_forced(export)
+    }
+
+    /// Whether the server did not take it, since it is shutting down.
+    fn is_turned_away(&self, export: &Export) -> bool {
+        matches!(self, Ended::Answered(_, Err(error)) if turns_away(error, export))
     }
 }
 
@@ -105,6 +111,8 @@ struct Conversation {
     lost: Option<String>,
     /// The server ended it, behind whole messages.
     ended_in_order: bool,
+    /// The server takes no more requests, and waits for its clients to leave.
+    is_left: bool,
     /// The server's last word was that it ends, has everything safe, and did not take what it did not answer.
     said_farewell: bool,
     /// Encoded; the socket took the first `unsent_from` bytes, half of it at most.
@@ -119,6 +127,7 @@ struct Conversation {
 impl Conversation {
     fn has_room(&self, requests_max: usize) -> bool {
         self.lost.is_none()
+            && !self.is_left
             && self.sent.len() < requests_max
             && self.read_bytes < LANE_READ_BYTES_MAX
             && self.unsent.len() - self.unsent_from < GATHER_BYTES
@@ -141,6 +150,7 @@ impl Connection {
             next_cookie: 0,
             lost: None,
             ended_in_order: false,
+            is_left: false,
             said_farewell: false,
             unsent: Vec::new(),
             unsent_from: 0,
@@ -218,13 +228,8 @@ impl Connection {
     pub(super) fn end(&self, shared: &Shared) -> (End, Vec<Job>) {
         let mut conversation = self.conversation();
         let is_idle = conversation.sent.is_empty() && conversation.again.is_empty();
-        if conversation.lost.is_none() && is_idle && conversation.unsent.is_empty() {
-            let mut farewell = Vec::new();
-            conversation.session.disconnect(&mut farewell);
-            // Nothing else is under way, and this is to arrive.
-            let _ = self.stream.gives_up_unsent(false);
-            // Whoever does not take 28 bytes now will see that we left anyway.
-            let _ = (&mut &self.stream).write(&farewell);
+        if conversation.lost.is_none() && is_idle {
+            self.say_farewell(&mut conversation);
         }
         self.lose_locked(&mut conversation, CLOSED);
         let reason = conversation.lost.clone().unwrap_or_default();
@@ -238,6 +243,19 @@ impl Connection {
         let in_flight = sent.into_values().map(|sent| sent.job).chain(again);
         let (succeeds, said_farewell) = (self.export.succeeds, conversation.said_farewell);
         (End { reason, run, succeeds, said_farewell }, in_flight.collect())
+    }
+
+    /// Leaves politely; nothing is under way.
+    fn say_farewell(&self, conversation: &mut Conversation) {
+        if !conversation.unsent.is_empty() {
+            return;
+        }
+        let mut farewell = Vec::new();
+        conversation.session.disconnect(&mut farewell);
+        // Nothing else is under way, and this is to arrive.
+        let _ = self.stream.gives_up_unsent(false);
+        // Whoever does not take 28 bytes now will see that we left anyway.
+        let _ = (&mut &self.stream).write(&farewell);
     }
 
     /// What the oldest request has waited for too long, if it has. Cookies grow with time.
@@ -414,6 +432,11 @@ impl Connection {
             // Nothing more comes, and nothing more is taken.
             result = Err("server ended in order".to_owned());
         }
+        conversation.is_left |= ended.iter().any(|end| end.is_turned_away(&self.export));
+        if conversation.is_left && conversation.sent.is_empty() && result.is_ok() {
+            self.say_farewell(conversation);
+            result = Err("server is shutting down".to_owned());
+        }
         // While nobody can see that the connection is lost: then it is counted what is lost with it.
         let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
         shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
@@ -463,6 +486,12 @@ impl Connection {
     fn finish(&self, shared: &Shared, sent: Sent, reply: Result<(), ReplyError>) {
         let Sent { mut job, bytes, buffer, extents, .. } = sent;
         if let Err(error) = reply {
+            let patience = shared.options.wait_for_origin.into();
+            if turns_away(&error, &self.export) && job.may_go_again(true, patience) {
+                // Whoever serves the export next takes it.
+                job.waits_since = Instant::now();
+                return shared.put_back(job);
+            }
             let errno = error.code.to_linux().0;
             if job.is_ours || job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
                 // The sync that failed spoke of all that was written, and may say so once.
@@ -483,6 +512,12 @@ impl Connection {
             job.pending.complete(Ok(buffer));
         }
     }
+}
+
+/// Whether a server of others says so that it did not take the request, and is about to end: its clients must leave (NBD's protocol, "Termination of the session").
+/// One of ours says a farewell when it ends, and answers like this where the export is removed and nobody serves it next: there it is the answer.
+fn turns_away(error: &ReplyError, export: &Export) -> bool {
+    error.code == ErrorCode::Shutdown && export.succeeds.is_none()
 }
 
 /// Acts on the messages in the input, and drops them from it.

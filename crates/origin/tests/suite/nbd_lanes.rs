@@ -169,6 +169,93 @@ fn a_flush_that_is_cut_off_is_of_unknown_outcome_and_one_that_is_refused_has_fai
     }
 }
 
+/// As nbdkit does behind a SIGTERM: it waits for its clients to leave, and accepts nobody meanwhile.
+#[test]
+fn a_server_that_is_shutting_down_is_left_and_whoever_comes_next_is_asked() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"old")).unwrap();
+    run(&origin, OriginOperation::Flush).unwrap();
+    server.refuse(true);
+    server.script(|_| Action::TurnAway);
+    let collector = Collector::new();
+    submit(&origin, 1, write(0, b"new"), &collector);
+    submit(&origin, 2, read(4096, 4), &collector);
+    submit(&origin, 3, OriginOperation::Flush, &collector);
+    submit(&origin, 4, OriginOperation::Trim { range: ByteRange::new(8192, 4096), fua: false }, &collector);
+    until("it is left", || server.farewells() == 1);
+    until("nobody is there", || server.refusals() > 0);
+    assert!(matches!(origin.statistics().state, OriginState::Down { .. }));
+    assert_eq!(collector.count(), 0);
+    server.script(|_| Action::Serve);
+    server.refuse(false);
+    let outcomes = collector.wait(4);
+    assert!(outcomes.values().all(Result::is_ok), "{outcomes:?}");
+    assert_eq!(run(&origin, read(0, 3)), Ok(b"new".to_vec()));
+    let statistics = origin.statistics();
+    assert_eq!((statistics.in_doubt, statistics.reconnects, server.farewells()), (0, 1, 1));
+}
+
+/// What is under way there is waited for, and nothing else goes there.
+#[test]
+fn a_server_that_is_shutting_down_is_not_left_before_it_has_answered_all() {
+    let server = Server::start(export(SIZE));
+    let options = NbdOriginOptions { connections: 1, request_timeout: Nanos::millis(400), ..quick() };
+    let origin = connect(&server, options);
+    server.script(|request| match request.command {
+        Command::Read => Action::Ignore,
+        _ => Action::TurnAway,
+    });
+    let collector = Collector::new();
+    submit(&origin, 1, read(0, 4), &collector);
+    until("the read arrives", || server.commands(Command::Read).len() == 1);
+    submit(&origin, 2, write(0, b"new"), &collector);
+    until("the write arrives", || server.commands(Command::Write).len() == 1);
+    submit(&origin, 3, write(4096, b"more"), &collector);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!((server.connections(), server.farewells(), collector.count()), (1, 0, 0));
+    server.script(|_| Action::Serve);
+    // No answer in time is the end of the connection.
+    let outcomes = collector.wait(3);
+    assert!(outcomes.values().all(Result::is_ok), "{outcomes:?}");
+    let expected: [&[u8]; 3] = [b"new", b"new", b"more"];
+    let mut written = server.written();
+    written[1..].sort_by_key(Vec::len);
+    assert_eq!((written.as_slice(), server.connections()), (expected.map(<[u8]>::to_vec).as_slice(), 2));
+}
+
+#[test]
+fn a_flush_that_a_server_turns_away_as_it_shuts_down_does_not_speak_of_what_it_acknowledged() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    run(&origin, write(0, b"x")).unwrap();
+    let turned_away = Arc::new(AtomicUsize::new(0));
+    server.script(move |_| match turned_away.fetch_add(1, Ordering::SeqCst) {
+        0 => Action::TurnAway,
+        _ => Action::Serve,
+    });
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5));
+    // As behind a flush that was lost with its connection.
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5));
+    assert_eq!(run(&origin, OriginOperation::Flush), Ok(Vec::new()));
+    assert_eq!(server.commands(Command::Flush).len(), 2);
+}
+
+#[test]
+fn what_is_turned_away_for_as_long_as_requests_wait_is_told_why() {
+    let server = Server::start(export(SIZE));
+    server.script(|_| Action::TurnAway);
+    let options = NbdOriginOptions { connections: 1, wait_for_origin: Nanos::millis(30), ..quick() };
+    let origin = connect(&server, options);
+    assert_eq!(errno(&run(&origin, write(0, b"new"))), Some(108));
+    // A server of ours ends with a farewell, and says this of an export that is removed.
+    let server = Server::start(succeeding(7));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    server.script(|_| Action::TurnAway);
+    assert_eq!(errno(&run(&origin, write(0, b"new"))), Some(108));
+    assert_eq!((server.connections(), server.written().len()), (1, 1));
+}
+
 const RUN: RunId = RunId(7);
 
 /// An origin that has written at a server that says which run it is of, and has not flushed.

@@ -30,6 +30,8 @@ pub(crate) enum Action {
     Ignore,
     /// Answers with an error.
     Fail,
+    /// Answers that it is shutting down.
+    TurnAway,
 }
 
 type Script = Box<dyn Fn(&Request) -> Action + Send + Sync>;
@@ -44,6 +46,7 @@ struct Inner {
     /// Says nothing to who connects, and keeps the connection.
     is_silent: AtomicBool,
     accepted: AtomicUsize,
+    farewells: AtomicUsize,
     refused: AtomicUsize,
     commands: Mutex<Vec<Request>>,
     late: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -84,6 +87,7 @@ impl Server {
             kept_by: Mutex::new(None),
             is_silent: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
+            farewells: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
             late: Mutex::new(Vec::new()),
@@ -152,6 +156,11 @@ impl Server {
 
     pub(crate) fn connections(&self) -> usize {
         self.inner.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Clients that left politely.
+    pub(crate) fn farewells(&self) -> usize {
+        self.inner.farewells.load(Ordering::SeqCst)
     }
 
     pub(crate) fn refusals(&self) -> usize {
@@ -225,7 +234,10 @@ impl Inner {
                 let consumed = parsed.consumed;
                 match parsed.event {
                     Event::NeedMore => break,
-                    Event::Disconnect(_) => return,
+                    Event::Disconnect(_) => {
+                        self.farewells.fetch_add(1, Ordering::SeqCst);
+                        return;
+                    }
                     Event::Request { request, payload } => {
                         self.commands.lock().unwrap().push(request);
                         let data = match payload {
@@ -255,6 +267,10 @@ impl Inner {
                                     "full",
                                     &mut output,
                                 );
+                            }
+                            Action::TurnAway => {
+                                let going = ErrorCode::Shutdown;
+                                session.replies().error(request.cookie, going, "going", &mut output);
                             }
                             Action::Serve => self.carry_out(&session, &request, &data, &mut output),
                         }
