@@ -263,24 +263,29 @@ mod tests {
     /// Reads a second, a bound in milliseconds and a curve.
     type Load<'a> = (f64, u64, &'a [(u64, f64)]);
 
+    /// What three intervals showed of reads at `rate` a second, all of which missed, with this curve.
+    fn observe(volume: &mut Volume, rate: f64, curve: &[(u64, f64)]) {
+        let sample = Sample {
+            arrival_rate: rate,
+            miss_rate: rate,
+            origin_read_rate: rate,
+            miss_latency: 0.006,
+            ..Sample::default()
+        };
+        volume.history.extend([sample; 3]);
+        volume.steady = 3;
+        let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+        volume.curve = Some(Arc::new(MissRatioCurve::new(curve.iter().map(point).collect())));
+        volume.curve_accesses = 1_000_000;
+    }
+
     /// Two volumes before one server; nothing is cached yet.
     fn scene(loads: [Load<'_>; 2]) -> Scene {
         let volumes = loads.iter().zip(1..).map(|((rate, bound, curve), id)| {
             let id = VolumeId(id);
             let objectives = vec![Objective::mean_latency(Nanos::millis(*bound), Operations::All)];
             let mut volume = Volume::new(VolumeSpec { id, objectives, ..VolumeSpec::any() });
-            let sample = Sample {
-                arrival_rate: *rate,
-                miss_rate: *rate,
-                origin_read_rate: *rate,
-                miss_latency: 0.006,
-                ..Sample::default()
-            };
-            volume.history.extend([sample; 3]);
-            volume.steady = 3;
-            let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
-            volume.curve = Some(Arc::new(MissRatioCurve::new(curve.iter().map(point).collect())));
-            volume.curve_accesses = 1_000_000;
+            observe(&mut volume, *rate, curve);
             (id, volume)
         });
         let ids = [VolumeId(1), VolumeId(2)];
@@ -388,18 +393,7 @@ mod tests {
             let objectives = vec![Objective::mean_latency(Nanos::millis(bound), Operations::All)];
             controller.register(VolumeSpec { id, objectives, ..VolumeSpec::any() }).unwrap();
             let volume = controller.volumes.get_mut(&id).unwrap();
-            let sample = Sample {
-                arrival_rate: rate,
-                miss_rate: rate,
-                origin_read_rate: rate,
-                miss_latency: 0.006,
-                ..Sample::default()
-            };
-            volume.history.extend([sample; 3]);
-            volume.steady = 3;
-            let point = |&(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
-            volume.curve = Some(Arc::new(MissRatioCurve::new(curve.iter().map(point).collect())));
-            volume.curve_accesses = 1_000_000;
+            observe(volume, rate, curve);
             let grant = Grant::new(HostId(0), rate, Windows::assumed(0.05), 0);
             volume.grant = Some(Grant { blocks, age: SETTLED, serves: vec![id], ..grant });
         }
