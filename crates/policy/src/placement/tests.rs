@@ -341,6 +341,19 @@ fn larc_takes_what_is_used_twice_while_it_is_remembered() {
 }
 
 #[test]
+fn what_larc_remembered_is_forgotten_with_it() {
+    let mut placement = tier(10, placing(Admission::Larc));
+    read(&mut placement, 1);
+    // Neither counts, and nothing is asked in between.
+    placement.set(placing(Admission::Lru));
+    placement.set(placing(Admission::Larc));
+    read(&mut placement, 1);
+    assert_eq!(placement.held(), (0, 0), "a use of before counts");
+    read(&mut placement, 1);
+    assert_eq!(placement.held(), (1, 0));
+}
+
+#[test]
 fn parameters_change_while_it_serves() {
     let mut placement = tier(4, placing(Admission::Threshold(4)));
     read(&mut placement, 1);
