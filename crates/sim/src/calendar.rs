@@ -217,6 +217,27 @@ mod tests {
         assert_eq!(order, [31, 33, 50, 52]);
     }
 
+    #[test]
+    fn a_word_tells_what_is_planned() {
+        let (high, low) = ((1 << 28) - 1, u32::MAX);
+        let all = [
+            Planned::Arrival { volume: high, load: low },
+            Planned::Device { origin: low },
+            Planned::Ask { asked: low },
+            Planned::Submit { flight: low },
+            Planned::Served { flight: low, queue: high },
+            Planned::Answer { flight: low },
+            Planned::Load { volume: high, load: low },
+            Planned::Prewarm { volume: low },
+            Planned::Tier { volume: low, on: true },
+            Planned::Tier { volume: low, on: false },
+            Planned::Interval,
+        ];
+        for planned in all {
+            assert_eq!(Planned::of_word(planned.word()), planned);
+        }
+    }
+
     /// One request or answer in four does not arrive behind those before it, and things happen at the same instant often.
     fn some() -> impl Strategy<Value = (u64, Planned)> {
         let planned = prop_oneof![

@@ -58,7 +58,7 @@ pub(crate) struct Tunnel {
     sent: usize,
     outer_ended: bool,
     inner_ended: bool,
-    pub(crate) unsent: Unsent,
+    unsent: Unsent,
     said_goodbye: bool,
     /// The peer takes nothing any more.
     is_deaf: bool,
