@@ -6,7 +6,9 @@
 //! Invariants: `resident <= quota` whenever no step is due; slots in use are below `slots_in_use()`, which comes down to the
 //! quota by steps; look-ups = hits + misses + bypasses; insertions = resident + evictions + invalidations.
 
-use forebay_policy::{Incoming, Insertion, Policy, SLOTS_MAX, Slot, SlotTable, TwoPool};
+use forebay_policy::{
+    ANTICIPATED, Incoming, Insertion, Policy, SLOTS_MAX, Slot, SlotTable, TwoPool, Upcoming,
+};
 use forebay_units::{BlockIndex, BlockRange};
 use std::collections::TryReserveError;
 use std::ops::ControlFlow;
@@ -18,7 +20,7 @@ pub const BLOCK_MAX: BlockIndex = BlockIndex((1 << 52) - 1);
 pub const QUOTA_BLOCKS_MAX: u64 = SLOTS_MAX as u64 / 2;
 
 /// How many look-ups [`Partition::anticipate`] looks at.
-pub const ANTICIPATED_MAX: usize = 32;
+pub const ANTICIPATED_MAX: usize = ANTICIPATED;
 
 /// What became of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,15 @@ pub enum StepChange {
         /// Where it will be.
         to: Slot,
     },
+}
+
+/// What a batch of look-ups will probably evict.
+#[derive(Clone, Copy, Debug)]
+pub struct LikelyEvictions {
+    /// How many blocks.
+    pub count: usize,
+    /// The slot of the last of them.
+    pub last: Option<Slot>,
 }
 
 /// How far a change of the quota is.
@@ -143,78 +154,94 @@ impl<P: Policy> Partition<P> {
         let found = self.slots.find(block);
         match found {
             Some(slot) => self.touch(slot, block),
-            None => {
-                self.counters.misses += 1;
-                self.policy.on_miss(block);
-            }
+            None => self.miss(block),
         }
         found
     }
 
-    /// Looks `block` up and inserts it if it is not there, as a simulation does; whether it was there.
+    /// Looks `block` up, `likely` to be where [`Partition::anticipate`] says, and inserts it if it is not there, as a simulation does; whether it was there.
     ///
     /// # Panics
     /// If `block` is beyond [`BLOCK_MAX`].
     #[inline]
-    pub fn access(&mut self, block: BlockIndex) -> bool {
-        let hit = self.lookup(block).is_some();
-        if !hit {
-            self.insert(block, Insertion::Miss);
+    pub fn access(&mut self, block: BlockIndex, likely: Option<Slot>) -> bool {
+        assert!(block <= BLOCK_MAX, "block {} is beyond the largest index {}", block.0, BLOCK_MAX.0);
+        match self.slots.find_near(block, likely) {
+            Some(slot) => {
+                self.touch(slot, block);
+                true
+            }
+            None => {
+                self.miss(block);
+                self.insert_absent(block, Insertion::Miss, |_, _| ());
+                false
+            }
         }
-        hit
     }
 
-    /// Reads what look-ups of `blocks`, and insertions of those that miss, will read, and changes nothing.
-    ///
-    /// Who knows many look-ups in advance calls this first: their memory is then fetched together instead of one after another, which
-    /// is most of their cost. At most [`ANTICIPATED_MAX`] blocks at a time; more are not looked at.
-    pub fn anticipate(&self, blocks: &[BlockIndex]) {
+    /// Has what look-ups read first fetched. The first of three steps, best each a batch of look-ups after the one before:
+    /// [`Partition::fetch_slots`], [`Partition::anticipate`]. They change nothing, and may be left out; but most of what a look-up takes is waiting for memory.
+    #[inline]
+    pub fn fetch_buckets(&self, upcoming: &mut Upcoming) {
+        self.slots.fetch_buckets(upcoming);
+    }
+
+    /// Has what look-ups read next fetched.
+    #[inline]
+    pub fn fetch_slots(&self, upcoming: &mut Upcoming) {
+        self.slots.fetch_slots(upcoming);
+    }
+
+    /// Has fetched what look-ups, and insertions of what misses, will need of the policy and of their victims, and says where the blocks are likely to be; and
+    /// which evictions these will probably make.
+    pub fn anticipate(&self, upcoming: &mut Upcoming) -> LikelyEvictions {
+        self.slots.anticipate(upcoming);
         let mut hits = [Slot(0); ANTICIPATED_MAX];
         let mut others = [BlockIndex(0); 2 * ANTICIPATED_MAX];
         let (mut hit_count, mut other_count) = (0, 0);
-        self.slots.anticipate(
-            &blocks[..blocks.len().min(ANTICIPATED_MAX)],
-            |slot| {
-                hits[hit_count] = slot;
-                hit_count += 1;
-            },
-            |block| {
-                others[other_count] = block;
-                other_count += 1;
-            },
-        );
-        if self.slots.occupied() >= self.limit {
+        // Without a branch, as in the table.
+        for (at, block) in upcoming.blocks().iter().enumerate() {
+            let slot = upcoming.likely(at);
+            hits[hit_count] = slot.unwrap_or(Slot(0));
+            others[other_count] = *block;
+            hit_count += usize::from(slot.is_some());
+            other_count += usize::from(slot.is_none());
+        }
+        let mut evictions = LikelyEvictions { count: 0, last: None };
+        if self.is_full() {
             // Each insertion evicts, and takes its victim out of its chain.
             let mut victims = [Slot(0); ANTICIPATED_MAX];
-            let victim_count = self.policy.likely_victims(&mut victims[..other_count]);
-            let absent_count = other_count;
-            for victim in &victims[..victim_count] {
-                if let Some(block) = self.slots.block_in(*victim) {
-                    others[other_count] = block;
-                    other_count += 1;
-                }
+            let count = self.policy.likely_victims(&mut victims[..other_count]);
+            evictions = LikelyEvictions { count, last: victims[..count].last().copied() };
+            for block in victims[..count].iter().filter_map(|victim| self.slots.block_in(*victim)) {
+                self.slots.fetch_chain(block);
+                others[other_count] = block;
+                other_count += 1;
             }
-            self.slots.anticipate(
-                &others[absent_count..other_count],
-                |slot| {
-                    std::hint::black_box(slot);
-                },
-                |_| (),
-            );
         }
         self.policy.anticipate(&hits[..hit_count], &others[..other_count]);
+        evictions
     }
 
-    /// Reads what look-ups of those of `blocks` that hit will read, and changes nothing: [`Partition::anticipate`] for who inserts
-    /// what misses only later. At most [`ANTICIPATED_MAX`] blocks at a time; more are not looked at.
+    /// Has fetched what the eviction behind `victim`, a likely one, will need, as far as that can be without waiting: to be called now and then while look-ups are worked off, for
+    /// those of the next batch. The victim of that eviction.
+    #[inline]
+    pub fn fetch_eviction_after(&self, victim: Slot) -> Option<Slot> {
+        let block = self.block_in(victim)?;
+        self.slots.fetch_bucket(block);
+        self.policy.fetch_victim_after(victim).inspect(|next| self.slots.fetch(*next))
+    }
+
+    /// All three steps for those of `blocks` that hit: for who inserts what misses only later. At most [`ANTICIPATED_MAX`] blocks at a time; more are not
+    /// looked at.
     pub fn anticipate_hits(&self, blocks: &[BlockIndex]) {
+        let mut upcoming = Upcoming::of(blocks.iter().copied());
+        self.slots.fetch_buckets(&mut upcoming);
+        self.slots.fetch_slots(&mut upcoming);
+        self.slots.anticipate(&mut upcoming);
         let mut hits = [Slot(0); ANTICIPATED_MAX];
-        let mut count = 0;
-        let found = |slot| {
-            hits[count] = slot;
-            count += 1;
-        };
-        self.slots.anticipate(&blocks[..blocks.len().min(ANTICIPATED_MAX)], found, |_| ());
+        let found = (0..upcoming.blocks().len()).filter_map(|at| upcoming.likely(at));
+        let count = hits.iter_mut().zip(found).map(|(hit, slot)| *hit = slot).count();
         self.policy.anticipate(&hits[..count], &[]);
     }
 
@@ -227,6 +254,11 @@ impl<P: Policy> Partition<P> {
     fn touch(&mut self, slot: Slot, block: BlockIndex) {
         self.counters.hits += 1;
         self.policy.on_hit(slot, block);
+    }
+
+    fn miss(&mut self, block: BlockIndex) {
+        self.counters.misses += 1;
+        self.policy.on_miss(block);
     }
 
     /// Counts `look_ups` that the data path did not make.
@@ -261,9 +293,20 @@ impl<P: Policy> Partition<P> {
         demote: impl FnOnce(BlockIndex, Slot),
     ) -> Inserted {
         assert!(block <= BLOCK_MAX, "block {} is beyond the largest index {}", block.0, BLOCK_MAX.0);
-        if let Some(slot) = self.slots.find(block) {
-            return Inserted::Present(slot);
+        match self.slots.find(block) {
+            Some(slot) => Inserted::Present(slot),
+            None => self.insert_absent(block, insertion, demote),
         }
+    }
+
+    /// Inserts `block`, which is not there.
+    #[inline]
+    fn insert_absent(
+        &mut self,
+        block: BlockIndex,
+        insertion: Insertion,
+        demote: impl FnOnce(BlockIndex, Slot),
+    ) -> Inserted {
         if self.quota == 0 {
             return self.refuse(Refusal::NoQuota);
         }
@@ -271,19 +314,29 @@ impl<P: Policy> Partition<P> {
         if !self.policy.admit(incoming) {
             return self.refuse(Refusal::Policy);
         }
-        let mut evicted = None;
-        if self.slots.occupied() >= self.limit {
-            evicted = self.evict(Some(incoming), demote);
-        }
-        let Some(slot) = self.slots.free().or_else(|| self.grow()) else {
-            self.stop_growing();
-            return self.refuse(Refusal::OutOfMemory);
+        let left = if self.is_full() { self.choose_victim(Some(incoming), demote) } else { None };
+        let slot = match left {
+            // Where no other slot is free, this one is the next to be filled.
+            Some((slot, _)) if self.slots.free().is_none() => {
+                self.slots.replace(slot, block);
+                slot
+            }
+            _ => {
+                if let Some((slot, _)) = left {
+                    self.slots.clear(slot, self.quota);
+                }
+                let Some(slot) = self.slots.free().or_else(|| self.grow()) else {
+                    self.stop_growing();
+                    return self.refuse(Refusal::OutOfMemory);
+                };
+                self.slots.fill(slot, block);
+                slot
+            }
         };
-        self.slots.fill(slot, block);
         self.policy.on_insert(slot, incoming);
         self.counters.insertions += 1;
         self.counters.prewarmed += u64::from(insertion != Insertion::Miss);
-        Inserted::New { slot, evicted }
+        Inserted::New { slot, evicted: left.map(|(_, block)| block) }
     }
 
     fn refuse(&mut self, refusal: Refusal) -> Inserted {
@@ -302,18 +355,19 @@ impl<P: Policy> Partition<P> {
         self.policy.set_capacity(self.limit);
     }
 
-    fn evict(
+    /// Has the policy choose a block that leaves its order, and counts it; its slot is to be cleared, or filled with another one.
+    #[inline]
+    fn choose_victim(
         &mut self,
         incoming: Option<Incoming>,
         demote: impl FnOnce(BlockIndex, Slot),
-    ) -> Option<BlockIndex> {
+    ) -> Option<(Slot, BlockIndex)> {
         let slot = self.policy.victim(incoming)?;
         let block = self.slots.block_in(slot).expect("the policy orders occupied slots only");
         demote(block, slot);
         self.policy.on_evict(slot, block);
-        self.slots.clear(slot, self.quota);
         self.counters.evictions += 1;
-        Some(block)
+        Some((slot, block))
     }
 
     /// Removes `block` because it is no longer true; returns where it was.
@@ -402,7 +456,11 @@ impl<P: Policy> Partition<P> {
     pub fn step_demoting(&mut self, budget: u32, mut changed: impl FnMut(StepChange)) -> Progress {
         for _ in 0..budget {
             if self.slots.occupied() > self.quota {
-                self.evict(None, |block, slot| changed(StepChange::Evicted { block, slot }));
+                let left =
+                    self.choose_victim(None, |block, slot| changed(StepChange::Evicted { block, slot }));
+                if let Some((slot, _)) = left {
+                    self.slots.clear(slot, self.quota);
+                }
                 continue;
             }
             if self.slots.len() <= self.quota {

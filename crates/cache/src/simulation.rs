@@ -4,7 +4,7 @@
 //! Invariant: `misses <= accesses` and `missed_bytes <= bytes`.
 
 use crate::{ANTICIPATED_MAX, AdaptivePartition, Insertion, Partition};
-use forebay_policy::{Policy, PolicyKind};
+use forebay_policy::{Policy, PolicyKind, Upcoming};
 use forebay_units::BlockIndex;
 
 /// One access to a block.
@@ -68,22 +68,34 @@ impl<P: Policy> Simulation<P> {
 
     /// Makes `accesses` in their order.
     pub fn feed(&mut self, accesses: &[Access]) {
-        let mut blocks = [BlockIndex(0); ANTICIPATED_MAX];
+        // What the look-ups of a batch read first is fetched two batches before, and what that leads to one batch before.
+        let mut batches = accesses.chunks(ANTICIPATED_MAX);
+        let mut following = |partition: &Partition<P>| {
+            let accesses = batches.next().unwrap_or_default();
+            let mut upcoming =
+                Upcoming::of(accesses.iter().map(|access| BlockIndex(u64::from(access.block))));
+            partition.fetch_buckets(&mut upcoming);
+            upcoming
+        };
+        let (mut now, mut next) = (following(&self.partition), following(&self.partition));
+        self.partition.fetch_slots(&mut now);
         for accesses in accesses.chunks(ANTICIPATED_MAX) {
-            for (block, access) in blocks.iter_mut().zip(accesses) {
-                *block = BlockIndex(u64::from(access.block));
+            let behind = following(&self.partition);
+            self.partition.fetch_slots(&mut next);
+            let evictions = self.partition.anticipate(&mut now);
+            // The next batch evicts about as many, which are fetched one by one: each says which is the next.
+            let (mut victim, mut due) = (evictions.last, 0);
+            for (at, (block, access)) in now.blocks().iter().zip(accesses).enumerate() {
+                let hit = self.partition.access(*block, now.likely(at));
+                self.outcome.count(*access, hit);
+                due += evictions.count;
+                if due >= ANTICIPATED_MAX {
+                    due -= ANTICIPATED_MAX;
+                    victim = victim.and_then(|victim| self.partition.fetch_eviction_after(victim));
+                }
             }
-            self.partition.anticipate(&blocks[..accesses.len()]);
-            for access in accesses {
-                self.access(*access);
-            }
+            (now, next) = (next, behind);
         }
-    }
-
-    #[inline]
-    fn access(&mut self, access: Access) {
-        let hit = self.partition.access(BlockIndex(u64::from(access.block)));
-        self.outcome.count(access, hit);
     }
 
     /// What was counted so far.
@@ -140,7 +152,8 @@ impl AdaptiveSimulation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_policy::Lru;
+    use forebay_policy::{Lru, Slot};
+    use forebay_units::mix64;
 
     #[test]
     fn a_hand_traced_run() {
@@ -156,6 +169,59 @@ mod tests {
         let mut simulation = Simulation::new(Lru::new(), 2, 0);
         accesses.chunks(1).for_each(|accesses| simulation.feed(accesses));
         assert_eq!(simulation.outcome(), expected);
+    }
+
+    /// What is fetched ahead changes nothing: each policy does as it does with one look-up after the other, however these are cut.
+    #[test]
+    fn looking_ahead_changes_no_result() {
+        let mut state = 7;
+        // Skewed, over 3,000 blocks, so that many come twice within a batch.
+        let accesses: Vec<Access> = (0..20_000)
+            .map(|_| {
+                state = mix64(state + 1);
+                let block =
+                    (state % 3_000 * (state >> 32) % 3_000) as u32 % (1 + (state >> 16) as u32 % 3_000);
+                Access { block, bytes: 1 }
+            })
+            .collect();
+        for kind in PolicyKind::ALL {
+            let mut plain = Partition::new(kind.new_policy(), 300, 0);
+            let mut misses = 0;
+            for access in &accesses {
+                let block = BlockIndex(access.block.into());
+                if plain.lookup(block).is_none() {
+                    plain.insert(block, Insertion::Miss);
+                    misses += 1;
+                }
+            }
+            for cut in [1, 31, 32, 33, 97, 20_000] {
+                let mut simulation = Simulation::new(kind.new_policy(), 300, 0);
+                accesses.chunks(cut).for_each(|accesses| simulation.feed(accesses));
+                assert_eq!(simulation.outcome().misses, misses, "{kind}, {cut}");
+                assert_eq!(simulation.partition().statistics(), plain.statistics(), "{kind}, {cut}");
+                assert_eq!(simulation.partition().hottest(300), plain.hottest(300), "{kind}, {cut}");
+            }
+        }
+    }
+
+    /// Who is told which eviction comes after another is told the same as who asks for all at once.
+    #[test]
+    fn victims_are_told_one_by_one_as_they_are_together() {
+        let mut told = 0;
+        for kind in PolicyKind::ALL {
+            let mut simulation = Simulation::new(kind.new_policy(), 300, 0);
+            let accesses =
+                |from: u32| (from..from + 900).map(|at| Access { block: at * at % 1_009, bytes: 1 });
+            simulation.feed(&accesses(0).collect::<Vec<_>>());
+            let policy = simulation.partition().policy();
+            let mut victims = [Slot(0); 16];
+            let count = policy.likely_victims(&mut victims);
+            for pair in victims[..count].windows(2) {
+                assert!(policy.fetch_victim_after(pair[0]).is_none_or(|next| next == pair[1]), "{kind}");
+                told += u32::from(policy.fetch_victim_after(pair[0]).is_some());
+            }
+        }
+        assert!(told >= 5 * 15, "{told}");
     }
 
     /// Rounding leaves parts of tiny caches without a block; no policy fails for that, or leaves a place unused.

@@ -186,6 +186,11 @@ impl Policy for Arc {
         self.links.last(&self.once, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     /// T2, then T1, each from the most recent on; which of the two gives the next victim changes with every miss.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.again).chain(self.links.iter(&self.once)).try_for_each(visit);

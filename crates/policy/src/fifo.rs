@@ -75,6 +75,11 @@ impl Policy for Fifo {
         self.links.last(&self.list, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.list).try_for_each(visit);
     }

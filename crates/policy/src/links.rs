@@ -4,6 +4,7 @@
 //! carries a tag of two bits in the spare top bits of its links, in the cache line that a hit touches anyway.
 
 use crate::{SLOTS_MAX, SegmentedVec, Slot};
+use forebay_units::prefetch;
 use std::collections::TryReserveError;
 
 /// "No slot": larger than every slot and still without the top bit.
@@ -11,8 +12,8 @@ const NONE: u32 = SLOTS_MAX + 1;
 const LINK: u32 = (1 << 31) - 1;
 const TAG: u32 = 1 << 31;
 
-/// How many reads are kept in flight; processors have about as many places for lines that are on their way (ours).
-pub(crate) const ANTICIPATED: usize = 32;
+/// How many look-ups are anticipated together; processors have about as many places for lines that are on their way (ours).
+pub const ANTICIPATED: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -207,26 +208,26 @@ impl Links {
         }
     }
 
-    /// Reads the links of `slots` and of their neighbours, and changes nothing: what is read together is fetched together, while a list that is
-    /// followed step by step waits for each step.
+    /// Has the links of `slots` and of their neighbours fetched: a list that is followed step by step waits for each step.
     #[inline]
     pub fn anticipate(&self, slots: &[Slot]) {
-        let mut read = 0;
-        for slots in slots.chunks(ANTICIPATED) {
-            let mut around = [(NONE, NONE); ANTICIPATED];
-            for (around, slot) in around.iter_mut().zip(slots) {
-                let node = self.nodes.get(slot.0);
-                *around = (node.previous & LINK, node.next & LINK);
-            }
-            for (previous, next) in &around[..slots.len()] {
-                for neighbour in [*previous, *next] {
-                    if neighbour != NONE {
-                        read ^= self.nodes.get(neighbour).next;
-                    }
+        for slot in slots {
+            prefetch(self.nodes.get(slot.0));
+        }
+        for slot in slots {
+            let node = self.nodes.get(slot.0);
+            for neighbour in [node.previous & LINK, node.next & LINK] {
+                if neighbour != NONE {
+                    prefetch(self.nodes.get(neighbour));
                 }
             }
         }
-        std::hint::black_box(read);
+    }
+
+    /// The slot before `slot`, towards the front, whose links are being fetched.
+    #[inline]
+    pub fn fetch_previous(&self, slot: Slot) -> Option<Slot> {
+        self.previous(slot).inspect(|previous| prefetch(self.nodes.get(previous.0)))
     }
 
     /// Fills `slots` with the last of `list`, the very last first; returns how many there are.

@@ -107,8 +107,8 @@ pub trait Policy {
         let _ = block;
     }
 
-    /// Reads, and does not change, what hits of `hits` and insertions or evictions of `others` will touch. A hint: who works off many
-    /// look-ups at once has their memory fetched together instead of one after another. May do nothing.
+    /// Has the memory fetched that hits of `hits` and insertions or evictions of `others` will touch, and changes nothing. A hint: who works off many
+    /// look-ups at once waits for their memory together instead of for one after another. May do nothing.
     fn anticipate(&self, hits: &[Slot], others: &[BlockIndex]) {
         let _ = (hits, others);
     }
@@ -118,6 +118,13 @@ pub trait Policy {
     fn likely_victims(&self, victims: &mut [Slot]) -> usize {
         let _ = victims;
         0
+    }
+
+    /// The slot that will probably be chosen after `victim`, one of [`Policy::likely_victims`] or of these; what is read to know the one after it is being fetched. A hint, as they are: a chain
+    /// of slots that is followed all at once waits for each.
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        let _ = victim;
+        None
     }
 
     /// `incoming` is in `slot` from now on; the slot was reserved and is not ordered.
@@ -179,6 +186,11 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
 
     fn likely_victims(&self, victims: &mut [Slot]) -> usize {
         (**self).likely_victims(victims)
+    }
+
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        (**self).fetch_victim_after(victim)
     }
 
     fn on_insert(&mut self, slot: Slot, incoming: Incoming) {

@@ -7,7 +7,7 @@
 
 use crate::SegmentedVec;
 use crate::bucket::{bucket_of, sibling};
-use forebay_units::{BlockIndex, mix64};
+use forebay_units::{BlockIndex, mix64, prefetch};
 use std::collections::TryReserveError;
 
 /// Entries per line.
@@ -107,12 +107,11 @@ impl Recent {
         self.time = time.wrapping_add(1);
     }
 
-    /// Reads the lines of `blocks`, so that they are fetched together.
+    /// Has the lines of `blocks` fetched.
     pub(crate) fn anticipate(&self, blocks: &[BlockIndex]) {
         let lines = self.lines.len();
         if lines > 0 {
-            let line = |block: &BlockIndex| self.lines.get(bucket_of(fingerprint(*block), lines)).0[0];
-            std::hint::black_box(blocks.iter().map(line).fold(0, |a, b| a ^ b));
+            blocks.iter().for_each(|block| prefetch(self.lines.get(bucket_of(fingerprint(*block), lines))));
         }
     }
 

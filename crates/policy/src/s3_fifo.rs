@@ -165,6 +165,11 @@ impl Policy for S3Fifo {
         self.links.last(&self.small, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     /// The main queue, then the small one, each latest first; whom the victim's search will spare is not known in advance.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.main).chain(self.links.iter(&self.small)).try_for_each(visit);

@@ -16,8 +16,10 @@ const GROWTH_MAX: usize = 512;
 /// Indices are `u32`. Access is two loads instead of one. An index beyond the length panics.
 #[derive(Debug)]
 pub struct SegmentedVec<T> {
-    segments: Vec<Vec<T>>,
-    length: u32,
+    /// Full ones, so that what lies in them needs no second comparison.
+    full: Vec<Box<[T; SEGMENT]>>,
+    /// The elements behind them, less than a segment.
+    last: Vec<T>,
 }
 
 impl<T> Default for SegmentedVec<T> {
@@ -29,29 +31,37 @@ impl<T> Default for SegmentedVec<T> {
 impl<T> SegmentedVec<T> {
     /// A vector without elements and without memory.
     pub const fn new() -> SegmentedVec<T> {
-        SegmentedVec { segments: Vec::new(), length: 0 }
+        SegmentedVec { full: Vec::new(), last: Vec::new() }
     }
 
     /// How many elements.
+    #[inline]
     pub fn len(&self) -> u32 {
-        self.length
+        ((self.full.len() << SHIFT) + self.last.len()) as u32
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.full.is_empty() && self.last.is_empty()
     }
 
     /// The element at `index`.
     #[inline]
     pub fn get(&self, index: u32) -> &T {
-        &self.segments[(index >> SHIFT) as usize][index as usize & (SEGMENT - 1)]
+        match self.full.get((index >> SHIFT) as usize) {
+            Some(segment) => &segment[index as usize & (SEGMENT - 1)],
+            None => &self.last[index as usize - (self.full.len() << SHIFT)],
+        }
     }
 
     /// The element at `index`, to be changed.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> &mut T {
-        &mut self.segments[(index >> SHIFT) as usize][index as usize & (SEGMENT - 1)]
+        let before = self.full.len() << SHIFT;
+        match self.full.get_mut((index >> SHIFT) as usize) {
+            Some(segment) => &mut segment[index as usize & (SEGMENT - 1)],
+            None => &mut self.last[index as usize - before],
+        }
     }
 
     /// Appends `value`.
@@ -59,45 +69,49 @@ impl<T> SegmentedVec<T> {
     /// # Errors
     /// The allocator's refusal; the vector is then as it was.
     pub fn try_push(&mut self, value: T) -> Result<(), TryReserveError> {
-        let segment = (self.length >> SHIFT) as usize;
-        if segment == self.segments.len() {
-            self.segments.try_reserve(1)?;
-            self.segments.push(Vec::new());
+        if self.last.len() == SEGMENT - 1 {
+            self.full.try_reserve(1)?;
         }
-        let last = &mut self.segments[segment];
-        if last.len() == last.capacity() {
+        if self.last.len() == self.last.capacity() {
             // A partition of a few blocks must not pay for a whole segment; there may be thousands of them.
-            last.try_reserve_exact(last.len().clamp(GROWTH_MIN, GROWTH_MAX))?;
+            self.last.try_reserve_exact(self.last.len().clamp(GROWTH_MIN, GROWTH_MAX))?;
         }
-        last.push(value);
-        self.length += 1;
+        self.last.push(value);
+        if self.last.len() == SEGMENT {
+            match std::mem::take(&mut self.last).try_into() {
+                Ok(segment) => self.full.push(segment),
+                Err(last) => self.last = last,
+            }
+        }
         Ok(())
     }
 
     /// Removes and returns the last element.
     pub fn pop(&mut self) -> Option<T> {
-        let length = self.length.checked_sub(1)?;
-        let last = self.segments.last_mut()?;
-        let value = last.pop();
-        // The first segment stays: a partition that empties and fills again must not allocate each time.
-        if last.is_empty() && length > 0 {
-            self.segments.pop();
+        if self.last.is_empty()
+            && let Some(segment) = self.full.pop()
+        {
+            self.last = (segment as Box<[T]>).into_vec();
         }
-        self.length = length;
+        let value = self.last.pop();
+        // The first segment stays: a partition that empties and fills again must not allocate each time.
+        if self.last.is_empty() && !self.full.is_empty() {
+            self.last = Vec::new();
+        }
         value
     }
 
     /// Removes elements from the end until at most `length` are left.
     pub fn truncate(&mut self, length: u32) {
-        while self.length > length {
+        while self.len() > length {
             self.pop();
         }
     }
 
     /// The memory it holds, in bytes, by the capacity of its allocations.
     pub fn footprint_bytes(&self) -> u64 {
-        let elements: usize = self.segments.iter().map(Vec::capacity).sum();
-        (elements * size_of::<T>() + self.segments.capacity() * size_of::<Vec<T>>()) as u64
+        let elements = (self.full.len() << SHIFT) + self.last.capacity();
+        (elements * size_of::<T>() + self.full.capacity() * size_of::<Box<[T; SEGMENT]>>()) as u64
     }
 }
 
@@ -107,7 +121,7 @@ impl<T: Clone> SegmentedVec<T> {
     /// # Errors
     /// The allocator's refusal; what was appended until then stays.
     pub fn try_extend_to(&mut self, length: u32, value: T) -> Result<(), TryReserveError> {
-        while self.length < length {
+        while self.len() < length {
             self.try_push(value.clone())?;
         }
         Ok(())
@@ -138,6 +152,51 @@ mod tests {
         assert_eq!((vector.pop(), vector.is_empty()), (None, true));
         vector.try_extend_to(20, 3).unwrap();
         assert_eq!((vector.len(), *vector.get(19)), (20, 3));
+    }
+
+    /// At and around the borders of segments, up and down.
+    #[test]
+    fn it_agrees_with_a_vector_across_borders() {
+        let (mut vector, mut plain) = (SegmentedVec::new(), Vec::new());
+        for (target, mark) in [
+            (4_095, 1),
+            (4_097, 2),
+            (4_096, 3),
+            (8_193, 4),
+            (8_191, 5),
+            (12_288, 6),
+            (4_096, 7),
+            (1, 8),
+            (0, 9),
+            (17, 10),
+        ] {
+            while plain.len() < target {
+                vector.try_push(mark * 100_000 + plain.len()).unwrap();
+                plain.push(mark * 100_000 + plain.len());
+            }
+            while plain.len() > target {
+                assert_eq!(vector.pop(), plain.pop());
+            }
+            assert_eq!((vector.len() as usize, vector.is_empty()), (target, target == 0));
+            let changed: Vec<usize> =
+                [0, target / 2, target.saturating_sub(1)].into_iter().filter(|at| *at < target).collect();
+            for at in changed {
+                *vector.get_mut(at as u32) += 1;
+                plain[at] += 1;
+            }
+            assert!(plain.iter().enumerate().all(|(at, value)| vector.get(at as u32) == value), "{target}");
+            // Of what is not in use at most a segment stays.
+            assert!(vector.footprint_bytes() <= ((target + 2 * SEGMENT) * 8 + 4 * 8) as u64, "{target}");
+        }
+        assert_eq!((0..18).map(|_| vector.pop()).filter(Option::is_some).count(), 17);
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
+    fn an_index_right_behind_a_full_segment_panics() {
+        let mut vector = SegmentedVec::new();
+        vector.try_extend_to(4_096, 0u8).unwrap();
+        vector.get(4_096);
     }
 
     #[test]

@@ -134,6 +134,11 @@ impl Policy for Slru {
         self.links.last(&self.probation, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     /// The protected segment, then probation, each from the most recent on.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.protected).chain(self.links.iter(&self.probation)).try_for_each(visit);

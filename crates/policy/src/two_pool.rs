@@ -265,6 +265,11 @@ impl Policy for TwoPool {
         self.links.last(&self.single, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     /// The partition of warmed blocks while the pools cannot take it, the multi-touch pool, the single-touch pool, each from the most recent on; what is left
     /// of a partition that was given up.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {

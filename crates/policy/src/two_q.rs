@@ -143,6 +143,11 @@ impl Policy for TwoQ {
         self.links.last(&self.newcomers, victims)
     }
 
+    #[inline]
+    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
+        self.links.fetch_previous(victim)
+    }
+
     /// Am from the most recent on, then A1in from the latest on.
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {
         let _ = self.links.iter(&self.main).chain(self.links.iter(&self.newcomers)).try_for_each(visit);

@@ -14,7 +14,7 @@
 //! 3. A ring is used by the thread that made it and by no other.
 //! 4. No lock or borrow of this room is held while an operation's end is told.
 //!
-//! All `unsafe` of the workspace is in `ring.rs`, one block. Source: `io_uring(7)`, `io_uring_setup(2)`, `io_uring_enter(2)`.
+//! All `unsafe` of the workspace but a hint to the processor (`forebay_units::prefetch`) is in `ring.rs`, one block. Source: `io_uring(7)`, `io_uring_setup(2)`, `io_uring_enter(2)`.
 
 mod buffer;
 mod engine;

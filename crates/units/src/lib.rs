@@ -1,5 +1,5 @@
 //! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, errors with
-//! their causes, and how much is said of what others can cause.
+//! their causes, how much is said of what others can cause, and memory that is fetched ahead.
 //!
 //! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
 //! byte quantities ([`Bytes`]) are different types, so that exchanging them does not compile.
@@ -9,6 +9,7 @@ mod bytes;
 mod causes;
 mod hash;
 mod nearest;
+mod prefetch;
 mod ratio;
 mod secret;
 mod size;
@@ -20,6 +21,7 @@ pub use bytes::{Bytes, ParseBytesError};
 pub use causes::with_causes;
 pub use hash::mix64;
 pub use nearest::nearest;
+pub use prefetch::prefetch;
 pub use ratio::{Ratio, RatioError};
 pub use secret::Secret;
 pub use size::{ParseSizeError, SizeSpec};
