@@ -2,9 +2,10 @@
 //!
 //! Invariant: `in_flight` and `held_bytes` are those of the entries of the service's table of pending requests that name it.
 
-use super::{Entrance, Output, ServiceLimits};
+use super::succeeding::Said;
+use super::{Entrance, Output, ServiceLimits, VolumeEntry};
 use crate::slab::{Slab, SlabKey};
-use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag, VolumeMachine};
+use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag};
 use forebay_nbd::Succession;
 use forebay_nbd::server::{Disconnect, ReplyEncoder, Request, Session};
 use forebay_nbd::wire::{Command, ErrorCode, LinuxErrno};
@@ -149,14 +150,15 @@ impl Connection {
         &mut self,
         now: Nanos,
         key: SlabKey,
-        machine: &mut VolumeMachine,
+        volume: &mut VolumeEntry,
         request: &Request,
         data: Vec<u8>,
     ) -> bool {
         let tag = RequestTag(key.0);
         let (range, fua) = (request.range, request.fua());
+        let inherited = |said: &mut Said| said.inherited_by(self.succession?);
         if (request.command == Command::Flush || fua)
-            && let Some(errno) = self.lacks.take()
+            && let Some(errno) = self.lacks.take().or_else(|| inherited(&mut volume.said))
         {
             self.said = Some(errno);
             self.refuse(request.cookie, errno);
@@ -179,7 +181,7 @@ impl Connection {
                 return false;
             }
         };
-        machine.request(now, tag, operation);
+        volume.machine.request(now, tag, operation);
         true
     }
 }

@@ -19,6 +19,8 @@ mod leaving_tests;
 mod limits;
 mod output;
 mod receiving;
+#[cfg(test)]
+mod runs_tests;
 mod succeeding;
 #[cfg(test)]
 mod succeeding_tests;

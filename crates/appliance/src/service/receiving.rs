@@ -194,7 +194,7 @@ impl Service {
             };
             requests += 1;
             let (request, data) = request;
-            let waits = connection.serve(now, pending.next_key(), &mut volume.machine, &request, data);
+            let waits = connection.serve(now, pending.next_key(), volume, &request, data);
             if waits {
                 connection.wait(key, &request, pending, held_bytes);
             }

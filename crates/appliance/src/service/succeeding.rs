@@ -4,6 +4,7 @@ use super::connection::{Closing, Connection, Pending};
 use super::{Service, mark_dirty};
 use crate::slab::SlabKey;
 use crate::volume::Errno;
+use forebay_nbd::server::Disconnect;
 use forebay_nbd::wire::Command;
 use forebay_nbd::{RunId, Succession};
 use std::collections::VecDeque;
@@ -20,27 +21,26 @@ pub(super) enum Succeeded {
         /// What its client has to hear of where it asks for a flush.
         lacks: Option<Errno>,
     },
-    /// One that takes its own place is here already.
+    /// One that takes its own place is here already, or what such a one asked.
     Late,
     /// The origin may yet make a change of theirs, or of others.
     InDoubt,
 }
 
-impl Connection {
-    fn is_of(&self, volume: SlabKey, id: u64) -> bool {
-        self.volume == volume && self.succession.is_some_and(|own| own.id == id)
-    }
+/// Whether who is at `own` makes a connection at `place` one that comes too late.
+fn is_late(place: Succession, own: Succession) -> bool {
+    own.takes_place_of(place) || (own.id, own.number) == (place.id, place.number)
 }
 
 /// Errors of flushes, and of changes that were to be on stable storage, whose connections are gone: of which client, and the place of the last one that it was sent. Whoever says
-/// that it lacks such an answer has to hear of it, whoever else has.
+/// that it lacks such an answer has to hear of it, whoever else has. So has the next run of a client, which cannot say: what the one before heard may have gone no further.
 #[derive(Debug, Default)]
 pub(super) struct Said(VecDeque<(Succession, Errno)>);
 
 impl Said {
     /// Notes what was said at `place`; the error that there is no room for any more.
     fn note(&mut self, place: Succession, errno: Errno) -> Option<Errno> {
-        self.0.retain(|(of, _)| of.id != place.id);
+        self.0.retain(|(of, _)| !is_of_lane_and_run(*of, place));
         self.0.push_back((place, errno));
         (self.0.len() > SAID_MAX).then(|| self.0.pop_front().expect("it is too long").1)
     }
@@ -49,15 +49,26 @@ impl Said {
         self.0.is_empty()
     }
 
-    /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not.
+    /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not; of what was said to an earlier run it knows nothing.
     fn lacks(&mut self, place: Succession) -> Option<Errno> {
-        let is_earlier = |of: &Succession| of.id == place.id && of.number < place.number;
+        let is_earlier = |of: &Succession| is_of_lane_and_run(*of, place) && place.takes_place_of(*of);
         if !place.lacks_flush {
             self.0.retain(|(of, _)| !is_earlier(of));
         }
         // It stays until the client says that it lacks nothing: this connection may break, too.
         self.0.iter().find(|(of, _)| is_earlier(of)).map(|(_, errno)| *errno)
     }
+
+    /// What was said to earlier runs of the client at `place`, which asks for a flush. It is to be told now, by whichever of its connections, and is not kept any more.
+    pub(super) fn inherited_by(&mut self, place: Succession) -> Option<Errno> {
+        let last = self.0.iter().rfind(|(of, _)| place.inherits_from(*of)).map(|(_, errno)| *errno)?;
+        self.0.retain(|(of, _)| !place.inherits_from(*of));
+        Some(last)
+    }
+}
+
+fn is_of_lane_and_run(one: Succession, other: Succession) -> bool {
+    one.id == other.id && one.generation() == other.generation()
 }
 
 impl Service {
@@ -65,14 +76,16 @@ impl Service {
     ///
     /// The requests of those that are not over are told of by [`Service::over`] one by one, whatever became of the connections.
     pub(super) fn succeed(&mut self, volume: SlabKey, place: Succession) -> Succeeded {
-        let is_later = |c: &Connection| {
-            c.is_of(volume, place.id) && c.succession.is_some_and(|own| own.number >= place.number)
-        };
-        if self.connections.iter().any(|(_, c)| is_later(c)) {
+        let is_late = |own: Option<Succession>| own.is_some_and(|own| is_late(place, own));
+        let takes_place = |own: Option<Succession>| own.is_some_and(|own| place.takes_place_of(own));
+        if self.connections.iter().any(|(_, c)| c.volume == volume && is_late(c.succession))
+            || self.pending.iter().any(|(_, p)| p.volume == volume && is_late(p.succession))
+        {
             return Succeeded::Late;
         }
+        let is_earlier = |c: &Connection| c.volume == volume && takes_place(c.succession);
         let earlier: Vec<SlabKey> =
-            self.connections.iter().filter(|(_, c)| c.is_of(volume, place.id)).map(|(key, _)| key).collect();
+            self.connections.iter().filter(|(_, c)| is_earlier(c)).map(|(key, _)| key).collect();
         for key in earlier {
             self.note_said(key);
             self.close(key);
@@ -83,7 +96,7 @@ impl Service {
             return Succeeded::InDoubt;
         }
         let lacks = entry.said.lacks(place);
-        let is_its = |p: &Pending| p.volume == volume && p.succession.is_some_and(|own| own.id == place.id);
+        let is_its = |p: &Pending| p.volume == volume && takes_place(p.succession);
         Succeeded::Awaits { requests: self.pending.iter().filter(|(_, p)| is_its(p)).count(), lacks }
     }
 
@@ -122,7 +135,11 @@ impl Service {
     /// The connection is about to be gone: what somebody has to hear of that its client was sent, or was to be.
     pub(super) fn note_said(&mut self, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let (unheard, said) = (connection.unheard.take(), connection.said.take());
+        let (unheard, mut said) = (connection.unheard.take(), connection.said.take());
+        if connection.closing == Some(Closing::InOrder(Disconnect::Requested)) {
+            // Who leaves so has all its answers.
+            said = None;
+        }
         let (place, volume) = (connection.succession, connection.volume);
         if let Some((errno, _)) = unheard
             && let Some(entry) = self.volumes.get_mut(volume)
@@ -143,25 +160,30 @@ impl Service {
         }
     }
 
-    /// A request is over. If a successor of the connection by which it came has waited for it, it does no longer.
+    /// A request is over. Successors of the connection by which it came, of several lanes maybe, have waited for it and do no longer.
     pub(super) fn over(&mut self, pending: &Pending) {
         let Some(place) = pending.succession.filter(|_| !self.awaiting.is_empty()) else { return };
         let is_here = |c: &Connection| !c.ends_at_once();
         if self.connections.get(pending.connection).is_some_and(is_here) {
             return;
         }
-        let waits = |c: &Connection| c.is_of(pending.volume, place.id) && c.closing.is_none();
-        let key = self.awaiting.iter().copied().find(|key| self.connections.get(*key).is_some_and(waits));
-        let Some(key) = key else { return };
-        let connection = self.connections.get_mut(key).expect("found above");
-        connection.awaits -= 1;
+        let waits = |c: &Connection| {
+            let takes_place = c.succession.is_some_and(|own| own.takes_place_of(place));
+            c.volume == pending.volume && takes_place && c.closing.is_none()
+        };
+        let has_waited = |key: &SlabKey| self.connections.get(*key).is_some_and(waits);
+        let successors: Vec<SlabKey> = self.awaiting.iter().copied().filter(has_waited).collect();
         let is_in_doubt = self.volumes.get(pending.volume).is_none_or(|entry| entry.machine.is_in_doubt());
-        if is_in_doubt {
-            // It is not known that this is over, so that what the connection was promised does not hold.
-            self.close(key);
-        } else if connection.awaits == 0 {
-            self.awaiting.retain(|waiting| *waiting != key);
-            mark_dirty(&mut self.connections, &mut self.dirty, key);
+        for key in successors {
+            let connection = self.connections.get_mut(key).expect("found above");
+            connection.awaits -= 1;
+            if is_in_doubt {
+                // It is not known that this is over, so that what the connection was promised does not hold.
+                self.close(key);
+            } else if connection.awaits == 0 {
+                self.awaiting.retain(|waiting| *waiting != key);
+                mark_dirty(&mut self.connections, &mut self.dirty, key);
+            }
         }
     }
 }

@@ -16,13 +16,28 @@ enum How {
     Unknown,
 }
 
+/// In which succession a client comes.
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    /// It does not say.
+    None,
+    /// One of a client that says nothing of runs.
+    Random(u64),
+    /// A lane of the current run of one that does, or of the run before.
+    OfRun { client: u64, instance: u32, lane: u32, is_past: bool },
+}
+
 /// What happens next; numbers choose among whatever there is.
 #[derive(Clone, Debug)]
 enum Step {
     /// With `late`, an attempt that its client had given up and that arrives behind its next one.
     Connect {
-        succession: Option<u64>,
+        succession: Which,
         late: bool,
+    },
+    /// A client is killed, and started anew. What it has sent is there, and the server does not know.
+    Begin {
+        client: u64,
     },
     Write {
         client: usize,
@@ -42,10 +57,14 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let succession = prop_oneof![4 => (0..2u64).prop_map(Some), 1 => Just(None)];
+    let of_run = (0..2u64, 0..2u32, 0..2u32, 0..8u8).prop_map(|(client, instance, lane, past)| {
+        Which::OfRun { client, instance, lane, is_past: past == 0 }
+    });
+    let succession = prop_oneof![4 => (0..2u64).prop_map(Which::Random), 6 => of_run, 1 => Just(Which::None)];
     let how = prop_oneof![14 => Just(How::Done), 1 => Just(How::Failed), 1 => Just(How::Unknown)];
     let step = prop_oneof![
-        3 => (succession, 0..6u8).prop_map(|(succession, late)| Step::Connect { succession, late: late == 0 }),
+        4 => (succession, 0..6u8).prop_map(|(succession, late)| Step::Connect { succession, late: late == 0 }),
+        1 => (0..2u64).prop_map(|client| Step::Begin { client }),
         9 => (0..20usize, 0..6u64).prop_map(|(client, block)| Step::Write { client, block }),
         7 => (0..20usize, how).prop_map(|(request, how)| Step::Complete { request, how }),
         1 => Just(Step::Settle),
@@ -72,8 +91,12 @@ struct Scene {
     unknown: Vec<u64>,
     had_doubt: bool,
     seen: Vec<u64>,
-    /// By succession, the number of the newest connection of which something came to the origin.
-    newest: BTreeMap<u64, u64>,
+    /// Of which something came to the origin.
+    came: Vec<Succession>,
+    /// Which run each client is in, by its number.
+    runs: [u32; 2],
+    /// Connections of each lane, of each run.
+    numbers: BTreeMap<(u64, u32), u64>,
 }
 
 impl Scene {
@@ -85,11 +108,13 @@ impl Scene {
             let OriginOperation::Write { data, .. } = &request.operation else { panic!("{request:?}") };
             let write = u64::from_le_bytes(data[..8].try_into().unwrap());
             if let Some(place) = self.writes[&write].1 {
-                let newest = self.newest.entry(place.id).or_insert(place.number);
-                prop_assert!(place.number >= *newest, "write {write} comes behind its successors'");
-                *newest = place.number;
+                let behind = self.came.iter().find(|other| other.takes_place_of(place));
+                prop_assert!(behind.is_none(), "write {write} of {place:?} comes behind that of {behind:?}");
+                if !self.came.contains(&place) {
+                    self.came.push(place);
+                }
                 let of_others = |other: Option<Succession>| {
-                    other.is_some_and(|other| other.id == place.id && other.number != place.number)
+                    other.is_some_and(|other| place.takes_place_of(other) || other.takes_place_of(place))
                 };
                 let stray = self.at_origin.iter().find(|(_, other)| of_others(self.writes[other].1));
                 let stray = stray.map(|(_, other)| other);
@@ -116,6 +141,30 @@ impl Scene {
                 self.service.resume(Nanos::ZERO, key);
             }
         }
+    }
+
+    /// The next place of a lane; and whether who comes there may have asked for something.
+    fn place(&mut self, which: Which, late: bool) -> (Option<Succession>, bool) {
+        let first = match which {
+            Which::None => return (None, true),
+            // The same as that of a client, as far as it is told from others.
+            Which::Random(id) => Succession { id: id << 24 | 0xabcde5, number: 9, lacks_flush: false },
+            Which::OfRun { client, instance, lane, is_past } => {
+                let now = self.runs[client as usize];
+                let run = if is_past { (now - 1).max(1) } else { now };
+                Succession::of(client, run, instance, lane)
+            }
+        };
+        let next = self.numbers.entry((first.id, first.generation())).or_insert(first.number + 1);
+        *next += u64::from(!late);
+        let place = Succession { number: *next - u64::from(late), ..first };
+        // One of a run before was in use when its process was killed. Whoever comes then must find the next run there to be known as late.
+        let is_succeeded = |peer: &Peer| {
+            peer.place.is_some_and(|own| own.inherits_from(place)) && self.service.wishes(peer.key).is_some()
+        };
+        let is_past =
+            matches!(which, Which::OfRun { client, .. } if place.generation() < self.runs[client as usize]);
+        (Some(place), !late && (!is_past || self.peers.iter().any(is_succeeded)))
     }
 
     fn complete(&mut self, request: usize, how: How) {
@@ -145,26 +194,24 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         unknown: Vec::new(),
         had_doubt: false,
         seen: Vec::new(),
-        newest: BTreeMap::new(),
+        came: Vec::new(),
+        runs: [1; 2],
+        numbers: BTreeMap::new(),
     };
-    let mut numbers = BTreeMap::new();
     for (number, step) in (1u64..).zip(steps) {
         match step {
             Step::Connect { succession, late } => {
-                let place = succession.map(|id| {
-                    let next = numbers.entry(id).or_insert(10u64);
-                    *next += u64::from(!late);
-                    Succession { id, number: *next - u64::from(late), lacks_flush: false }
-                });
+                let (place, asks) = scene.place(succession, late);
                 let (session, server) = shaken_hands_at(place);
                 assert_eq!(server.succession(), place);
                 let open = Entrance::Original;
                 let key = scene.service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
                 // Who gave an attempt up asks nothing by it.
-                if !late {
+                if asks {
                     scene.peers.push(Peer { session, key, place });
                 }
             }
+            Step::Begin { client } => scene.runs[client as usize] += 1,
             Step::Write { client, block } => {
                 let index = client % scene.peers.len().max(1);
                 let Some(peer) = scene.peers.get_mut(index) else { continue };
@@ -200,7 +247,10 @@ fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
             scene.complete(last, How::Done);
         }
     }
-    let is_here = |key: SlabKey| scene.peers.iter().any(|peer| peer.key == key);
+    let is_of_now = |place: Option<Succession>| {
+        place.is_none_or(|place| !scene.came.iter().any(|other| other.inherits_from(place)))
+    };
+    let is_here = |key: SlabKey| scene.peers.iter().any(|peer| peer.key == key && is_of_now(peer.place));
     // What another write left in doubt is refused.
     let is_undone = |write: &u64, key| is_here(key) && !scene.had_doubt && !scene.seen.contains(write);
     let undone = scene.writes.iter().find(|(write, (key, _))| is_undone(write, *key));
@@ -217,18 +267,18 @@ proptest! {
     }
 }
 
-fn failed() -> Result<Vec<u8>, OriginError> {
+pub(super) fn failed() -> Result<Vec<u8>, OriginError> {
     Err(OriginError::Failed { errno: 5, context: "lost".to_owned() })
 }
 
 /// Who asks for flushes.
-struct Flusher {
-    client: client::Session,
-    key: SlabKey,
+pub(super) struct Flusher {
+    pub(super) client: client::Session,
+    pub(super) key: SlabKey,
 }
 
 impl Flusher {
-    fn come(service: &mut Service, volume: SlabKey, place: Succession) -> Flusher {
+    pub(super) fn come(service: &mut Service, volume: SlabKey, place: Succession) -> Flusher {
         let (client, server) = shaken_hands_at(Some(place));
         let open = Entrance::Original;
         let key = service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
@@ -236,7 +286,11 @@ impl Flusher {
     }
 
     /// What comes to the origin of it.
-    fn ask(&mut self, service: &mut Service, operation: client::Operation) -> Option<OriginRequest> {
+    pub(super) fn ask(
+        &mut self,
+        service: &mut Service,
+        operation: client::Operation,
+    ) -> Option<OriginRequest> {
         let mut asked = Vec::new();
         self.client.submit(1, operation, &mut asked).unwrap();
         if let client::Operation::Write { length, .. } = operation {
@@ -249,7 +303,7 @@ impl Flusher {
     }
 
     /// Whether it was done, once the socket has taken the answer.
-    fn answer(&mut self, service: &mut Service) -> Option<bool> {
+    pub(super) fn answer(&mut self, service: &mut Service) -> Option<bool> {
         let mut answer = Vec::new();
         service.output(self.key)?.copy_to(&mut answer);
         service.sent(Nanos::ZERO, self.key, answer.len());
@@ -265,7 +319,11 @@ impl Flusher {
     }
 
     /// Whether it was done, where the origin ends it so if it is asked.
-    fn flush(&mut self, service: &mut Service, result: Result<Vec<u8>, OriginError>) -> Option<bool> {
+    pub(super) fn flush(
+        &mut self,
+        service: &mut Service,
+        result: Result<Vec<u8>, OriginError>,
+    ) -> Option<bool> {
         let volume = service.volume_of(self.key)?;
         if let Some(request) = self.ask(service, client::Operation::Flush) {
             end(service, volume, &request, result);
@@ -274,7 +332,7 @@ impl Flusher {
     }
 }
 
-fn end(
+pub(super) fn end(
     service: &mut Service,
     volume: SlabKey,
     request: &OriginRequest,
@@ -290,7 +348,7 @@ fn place(id: u64, number: u64, lacks_flush: bool) -> Succession {
     Succession { id, number, lacks_flush }
 }
 
-fn scene() -> (Service, SlabKey) {
+pub(super) fn scene() -> (Service, SlabKey) {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
     (service, volume)
