@@ -30,7 +30,7 @@ pub use file::{FileOrigin, FileOriginOptions};
 pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;
 pub use nbd::{
-    ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, NbdOrigin, NbdOriginOptions,
+    ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, Lineage, NbdOrigin, NbdOriginOptions,
     keep_alive,
 };
 pub use on_ring::{OnRing, OnRingError};

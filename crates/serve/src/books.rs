@@ -11,11 +11,14 @@ use crate::loading::LoadBook;
 use crate::orders::Ordered;
 use crate::reservation::ReservationBook;
 use crate::route::RouteBook;
+use forebay_origin::Lineage;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// See the module.
 pub(crate) struct Books {
+    /// Which run this is, where that is kept.
+    lineage: Option<Lineage>,
     reservations: Mutex<ReservationBook>,
     leases: Option<Mutex<LeaseBook>>,
     routes: Mutex<RouteBook>,
@@ -33,18 +36,21 @@ impl Books {
     /// Opens those that are files. Volumes that were sent elsewhere have their origins there in `config` from then on.
     ///
     /// # Errors
-    /// [`StartError`]: one is in other hands, or cannot be read.
+    /// [`StartError`]: one is in other hands, or cannot be read; or that of runs cannot be written.
     pub(crate) fn open(config: &mut Config) -> Result<Books, StartError> {
-        let kept = [&config.leases, &config.routes, &config.reservations].into_iter().flatten();
+        let kept = [&config.leases, &config.routes, &config.reservations, &config.succession];
         let hold = |path: &PathBuf| {
             Hold::take(path).map_err(|reason| StartError::Kept { path: path.clone(), reason })
         };
         // Before any of them is read.
-        let holds = kept.map(hold).collect::<Result<_, _>>()?;
+        let holds = kept.into_iter().flatten().map(hold).collect::<Result<_, _>>()?;
         let routes = RouteBook::open(config)?;
         let leases = config.leases.as_ref().map(|path| LeaseBook::open(path, &config.volumes)).transpose()?;
         let reservations = ReservationBook::open(config.reservations.clone(), &config.volumes, unix_ms());
+        // Last, since it counts starts.
+        let lineage = config.succession.as_deref().map(crate::succession::begin).transpose()?;
         Ok(Books {
+            lineage,
             reservations: Mutex::new(reservations),
             leases: leases.map(Mutex::new),
             routes: Mutex::new(routes),
@@ -54,6 +60,10 @@ impl Books {
             lists: Mutex::default(),
             quota_orders: Mutex::default(),
         })
+    }
+
+    pub(crate) fn lineage(&self) -> Option<&Lineage> {
+        self.lineage.as_ref()
     }
 
     pub(crate) fn reservations(&self) -> MutexGuard<'_, ReservationBook> {

@@ -33,6 +33,7 @@ pub mod reservation;
 pub mod route;
 mod snapshots;
 pub mod status;
+pub mod succession;
 pub mod switch;
 mod trouble;
 

@@ -7,8 +7,8 @@ use forebay_control::{OriginId, OriginSpec};
 use forebay_nbd::Transport;
 use forebay_origin::layer::{Delay, ErrorInjection, LayerError, Log, Rate};
 use forebay_origin::{
-    ConnectError, DiskGroupDevice, FileOrigin, FileOriginOptions, MemoryImage, MemoryOrigin, NbdOrigin,
-    OpenError, Origin, Timer, VolumeBacking,
+    ConnectError, DiskGroupDevice, FileOrigin, FileOriginOptions, Lineage, MemoryImage, MemoryOrigin,
+    NbdOrigin, OpenError, Origin, Timer, VolumeBacking,
 };
 use forebay_tls::{ClientTls, TlsFilesError};
 use forebay_units::mix64;
@@ -51,11 +51,13 @@ pub enum OriginFailure {
 pub(crate) struct OriginShop {
     groups: BTreeMap<String, Arc<DiskGroupDevice>>,
     timer: Option<Arc<Timer>>,
+    /// Which run of which client the daemon is, where that is kept.
+    lineage: Option<Lineage>,
 }
 
 impl OriginShop {
     /// Starts the disk groups, and a timer where a layer needs one.
-    pub(crate) fn start(config: &Config) -> Result<OriginShop, OriginFailure> {
+    pub(crate) fn start(config: &Config, lineage: Option<Lineage>) -> Result<OriginShop, OriginFailure> {
         let mut groups = BTreeMap::new();
         for group in &config.disk_groups {
             let device = DiskGroupDevice::start_behind(group.array, group.parameters.clone())?;
@@ -64,7 +66,7 @@ impl OriginShop {
         let delays = |layer: &LayerConfig| matches!(layer, LayerConfig::Delay(_) | LayerConfig::Rate(_));
         let needs_timer = config.volumes.iter().any(|volume| volume.layers.iter().any(delays));
         let timer = if needs_timer { Some(Timer::start()?) } else { None };
-        Ok(OriginShop { groups, timer })
+        Ok(OriginShop { groups, timer, lineage })
     }
 
     /// Opens the origin of the volume at `index`, layers included. Connecting to an export may take its timeout.
@@ -105,7 +107,11 @@ impl OriginShop {
             | OriginConfig::BlockDevice { .. }
             | OriginConfig::Nbd { .. }
             | OriginConfig::Memory { .. }
-            | OriginConfig::Image(_) => open_alone(origin, volume.read_only)?,
+            | OriginConfig::Image(_) => {
+                // Who changes nothing has nothing that could come late, and copies of one machine may share what they read.
+                let lineage = self.lineage.as_ref().filter(|_| !volume.read_only);
+                open_alone(origin, volume.read_only, lineage)?
+            }
             OriginConfig::DiskGroup { group, backing, offset } => {
                 let read_only = volume.read_only;
                 let place = |message: String| OriginFailure::Place { message };
@@ -130,8 +136,12 @@ impl OriginShop {
     }
 }
 
-/// Opens an origin that needs nobody else: not one on a disk group.
-pub(crate) fn open_alone(origin: &OriginConfig, read_only: bool) -> Result<Arc<dyn Origin>, OriginFailure> {
+/// Opens an origin that needs nobody else: not one on a disk group. With a `lineage`, an export is told who connects, and in which run.
+pub(crate) fn open_alone(
+    origin: &OriginConfig,
+    read_only: bool,
+    lineage: Option<&Lineage>,
+) -> Result<Arc<dyn Origin>, OriginFailure> {
     Ok(match origin {
         OriginConfig::File { path, workers } | OriginConfig::BlockDevice { path, workers } => {
             let options = FileOriginOptions { read_only, workers: *workers, ..FileOriginOptions::default() };
@@ -146,7 +156,7 @@ pub(crate) fn open_alone(origin: &OriginConfig, read_only: bool) -> Result<Arc<d
                 true => Some(ClientTls::load(authorities, identity)?),
                 false => None,
             };
-            Arc::new(NbdOrigin::connect_secured(uri, tls, *options)?)
+            Arc::new(NbdOrigin::connect_secured(uri, tls, *options, lineage)?)
         }
         OriginConfig::Memory { size } => Arc::new(MemoryOrigin::new(Arc::new(MemoryImage::new(*size)))),
         OriginConfig::Image(image) => Arc::new(MemoryOrigin::new(Arc::clone(image))),
@@ -260,6 +270,11 @@ pub(crate) fn competition(config: &Config) -> (Vec<OriginId>, Vec<OriginSpec>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::OriginTls;
+    use forebay_nbd::{ExportInfo, RunId, Succeeds, Succession, Uri, server};
+    use forebay_origin::NbdOriginOptions;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn the_times_of_a_file_are_proof_until_the_system_is_started_anew() {
@@ -273,7 +288,7 @@ mod tests {
         let of = |sole_writer| {
             let mut volume = VolumeConfig::new("db", OriginConfig::File { path: path.clone(), workers: 1 });
             volume.sole_writer = sole_writer;
-            origin_stamp(&volume, &open_alone(&volume.origin, false).unwrap()).take()
+            origin_stamp(&volume, &open_alone(&volume.origin, false, None).unwrap()).take()
         };
         let started = system_start().expect("Linux numbers its starts");
         assert_eq!(of(false), Some(Stamp::Seen(stamp(started))));
@@ -291,12 +306,65 @@ mod tests {
         for sole_writer in [false, true] {
             let mut volume = VolumeConfig::new("db", OriginConfig::File { path: path.clone(), workers: 1 });
             volume.sole_writer = sole_writer;
-            let stamp = origin_stamp(&volume, &open_alone(&volume.origin, false).unwrap());
+            let stamp = origin_stamp(&volume, &open_alone(&volume.origin, false, None).unwrap());
             let cut_to = |bytes| std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes);
             cut_to(4096).unwrap();
             assert_eq!(stamp.take(), None);
             cut_to(8192).unwrap();
             assert!(stamp.take().is_some());
         }
+    }
+
+    /// Lets somebody in, once; at which place.
+    fn place_of_next(listener: &UnixListener) -> Succession {
+        let (mut stream, _) = listener.accept().unwrap();
+        let run = RunId(1);
+        let succeeds = Some(Succeeds { run, storage: None, keeper: Some(run) });
+        let exports = vec![ExportInfo { succeeds, ..ExportInfo::new("disk", 1 << 20) }];
+        let (mut output, mut input) = (Vec::new(), Vec::new());
+        let mut session = server::Session::new(server::Config::default(), &mut output);
+        while !session.is_transmitting() {
+            stream.write_all(&output).unwrap();
+            output.clear();
+            let mut chunk = [0; 4096];
+            let bytes = stream.read(&mut chunk).unwrap();
+            input.extend_from_slice(&chunk[..bytes]);
+            loop {
+                let parsed = session.receive(&input, &exports, &mut output).unwrap();
+                let needs_more = parsed.event == server::Event::NeedMore;
+                input.drain(..parsed.consumed);
+                if needs_more || session.is_transmitting() {
+                    break;
+                }
+            }
+        }
+        stream.write_all(&output).unwrap();
+        session.succession().expect("it names one")
+    }
+
+    #[test]
+    fn every_export_that_is_written_hears_which_run_this_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let uri = Uri::unix(&path, "disk");
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let origin = OriginConfig::Nbd { uri, options, tls: OriginTls::default() };
+        let mut config = Config::new(vec![VolumeConfig::new("db", origin.clone()); 2]);
+        config.volumes[1].read_only = true;
+        let shop = OriginShop::start(&config, Some(Lineage::new(7, 3))).unwrap();
+        let place = |open: &dyn Fn() -> Result<Arc<dyn Origin>, OriginFailure>| {
+            std::thread::scope(|scope| {
+                let place = scope.spawn(|| place_of_next(&listener));
+                drop(open().unwrap());
+                place.join().unwrap()
+            })
+        };
+        assert_eq!(place(&|| shop.open(&config, 0)), Succession::of(7, 3, 0, 0));
+        // Wherever it is sent.
+        assert_eq!(place(&|| shop.open_as(&config, 0, &origin)), Succession::of(7, 3, 1, 0));
+        assert_eq!(place(&|| shop.open(&config, 1)).generation(), 0, "it changes nothing");
+        let shop = OriginShop::start(&config, None).unwrap();
+        assert_eq!(place(&|| shop.open(&config, 0)).generation(), 0);
     }
 }

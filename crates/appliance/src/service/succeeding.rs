@@ -86,6 +86,19 @@ impl Service {
         let is_earlier = |c: &Connection| c.volume == volume && takes_place(c.succession);
         let earlier: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_earlier(c)).map(|(key, _)| key).collect();
+        let inherits = |own: Option<Succession>| own.is_some_and(|own| place.inherits_from(own));
+        let orphans = earlier
+            .iter()
+            .filter(|key| inherits(self.connections.get(**key).and_then(|c| c.succession)))
+            .count();
+        if orphans > 0 {
+            // Lanes that come next find none.
+            tracing::info!(
+                connections = orphans,
+                run = place.generation(),
+                "a client was started anew; nothing more is taken of what its earlier run had sent"
+            );
+        }
         for key in earlier {
             self.note_said(key);
             self.close(key);

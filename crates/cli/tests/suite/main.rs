@@ -12,6 +12,7 @@ mod demo;
 mod guest;
 mod interference;
 mod interoperability;
+mod killed_proxy;
 mod ledger;
 mod model;
 mod mrc;

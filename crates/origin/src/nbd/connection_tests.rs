@@ -157,7 +157,7 @@ fn what_is_not_sent_goes_with_a_connection_over_tls_too() {
     let authority = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tls/tests/certificates/good/ca-cert.pem");
     let client = ClientTls::load(Some(&authority), None).unwrap();
     let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
-    let origin = NbdOrigin::connect_secured(&uri, Some(client), options).unwrap();
+    let origin = NbdOrigin::connect_secured(&uri, Some(client), options, None).unwrap();
     let tunnels = server.join().unwrap();
     let socket = socket.recv().unwrap();
     let (sender, _answers) = channel();

@@ -37,9 +37,11 @@ mod doubts;
 mod job;
 mod keeping;
 mod lane;
+mod lineage;
 mod reactor;
 mod stream;
 
+pub use lineage::Lineage;
 pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
 
 use crate::pending::{Counters, EIO};
@@ -60,7 +62,6 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -112,7 +113,7 @@ impl Default for NbdOriginOptions {
 }
 
 /// Connections to one export, at most.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = Succession::LANES as usize;
 
 const CLOSED: &str = "origin closed";
 
@@ -359,11 +360,13 @@ impl NbdOrigin {
     /// # Errors
     /// [`ConnectError`] where that cannot be done now; trying again later is up to the caller.
     pub fn connect(uri: &Uri, options: NbdOriginOptions) -> Result<NbdOrigin, ConnectError> {
-        NbdOrigin::connect_secured(uri, None, options)
+        NbdOrigin::connect_secured(uri, None, options, None)
     }
 
     /// Likewise, with what a URI that asks for TLS (`nbds://`, `nbds+unix://`) needs: whom to believe, and what to show. The server's
     /// certificate must be for the URI's `tls-hostname`, else its host, else `localhost`.
+    ///
+    /// With a `lineage`, servers of ours take nothing more of what earlier runs of it have sent to the same volume, from the first connection on.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -371,6 +374,7 @@ impl NbdOrigin {
         uri: &Uri,
         tls: Option<ClientTls>,
         options: NbdOriginOptions,
+        lineage: Option<&Lineage>,
     ) -> Result<NbdOrigin, ConnectError> {
         let secured = match tls {
             Some(tls) => {
@@ -380,13 +384,30 @@ impl NbdOrigin {
             }
             None => None,
         };
-        let mut options = options;
+        let Some((lineage, instance)) = lineage.and_then(|lineage| Some((lineage, lineage.take()?))) else {
+            return NbdOrigin::start(uri, secured, options, lineage::random_lanes());
+        };
+        let started = NbdOrigin::start(uri, secured, options, lineage.lanes(instance));
+        if let Err(error) = &started
+            && !matches!(error, ConnectError::Thread { .. })
+        {
+            // No lane had begun.
+            lineage.give_back(instance);
+        }
+        started
+    }
+
+    fn start(
+        uri: &Uri,
+        secured: Option<Secured>,
+        mut options: NbdOriginOptions,
+        successions: Vec<Succession>,
+    ) -> Result<NbdOrigin, ConnectError> {
         options.request_timeout = options.request_timeout.max(Nanos::millis(1));
         options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
         options.backoff_min = options.backoff_min.max(Nanos::millis(1));
         options.connection_requests_max = options.connection_requests_max.clamp(1, 1 << 16);
         let requests_max = options.connection_requests_max;
-        let successions: Vec<Succession> = (0..CONNECTIONS_MAX).map(|_| new_succession()).collect();
         let timeout = options.connect_timeout.into();
         let first = connect(uri, secured.as_ref(), requests_max, successions[0], timeout)?;
         let export = first.export.clone();
@@ -477,11 +498,6 @@ impl NbdOrigin {
         origin.threads.push(builder.spawn(move || expire(&shared)).map_err(thread_error)?);
         Ok(origin)
     }
-}
-
-/// The first place in a new succession, of a number seeded by the system, anew for each process; two of one process differ too.
-fn new_succession() -> Succession {
-    Succession { id: RandomState::new().build_hasher().finish(), number: 0, lacks_flush: false }
 }
 
 /// Completes what has waited too long for a connection, and everything once it is over. Lanes do not: they may be in the middle of connecting.

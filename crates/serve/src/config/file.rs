@@ -154,6 +154,7 @@ impl FileReader<'_> {
             reservations: self.kept(root, "reservations"),
             leases: self.kept(root, "leases"),
             routes: self.kept(root, "routes"),
+            succession: self.kept(root, "succession"),
             limits: self.limits(root),
         }
     }

@@ -104,6 +104,11 @@ pub const TABLES: &[(&str, &str, &str)] = &[
         "Who is let in to a volume, by the entrance that clients name with the export: `NAME@EPOCH`, or `NAME` alone for the original route. Raised with `forebay lease`. Needs `http.socket` or `http.token`.",
     ),
     ("routes", "[routes]", "Where volumes are sent with `forebay route` while they serve."),
+    (
+        "succession",
+        "[succession]",
+        "Which client this daemon is to the Forebays that its volumes have their origins at, and in which run. With it, what a run that was killed had sent there is over, or never taken, before the next run writes; without, it may come over what that one has written. For proxies and for daemons of clients; both sides have to be of a version that knows of it.",
+    ),
     ("limits", "[limits]", "Maxima of the data path."),
     ("control", "[control]", "The controller."),
     ("control.conformance", "[control.conformance]", "When a window says something."),
@@ -141,6 +146,7 @@ pub const KEYS: &[Key] = &[
     key("", "snapshots", "table", "none: caches begin empty", "", "See below."),
     key("", "leases", "table", "none: everybody is let in", "", "See below."),
     key("", "routes", "table", "none: after a restart volumes go to their origins", "", "See below."),
+    key("", "succession", "table", "none: after a restart it is another client", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
     key("", "control", "table", "", "", "See below."),
@@ -303,6 +309,8 @@ pub const KEYS: &[Key] = &[
     key("leases", "path", "path", "required", "a local file system", "The file that keeps them; made at the first start. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting: it would let in whom somebody was promised to be rid of. Where it is gone, or put back from before, that is so until a controller that raised them raises them again, within an interval or two."),
 
     key("routes", "path", "path", "required", "a local file system", "The file that keeps it over a restart; made with the first change. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood keeps the daemon from starting."),
+
+    key("succession", "path", "path", "required", "a local file system", "The file that keeps it; made at the first start, and written at each. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood, or cannot be written, keeps the daemon from starting. It is no other daemon's: two that are the same client keep each other out of a volume that both use. A copy of the whole machine is known by `/etc/machine-id`, and is another client. Read-only volumes take no part."),
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused. Each takes an open file (three over TLS), of which the daemon takes as many as the system allows (`ulimit -Hn`, systemd's `LimitNOFILE`); where that is too few, fewer clients are let in, and a start says so."),

@@ -78,6 +78,8 @@ pub struct Config {
     pub leases: Option<PathBuf>,
     /// The file that keeps where volumes were sent; `None`: after a restart they go to the origins of the configuration.
     pub routes: Option<PathBuf>,
+    /// The file that keeps which client this daemon is to other Forebays, and in which run; `None`: a restart makes it another one.
+    pub succession: Option<PathBuf>,
     /// Maxima of the data path.
     pub limits: Limits,
 }
@@ -420,6 +422,7 @@ impl Config {
             reservations: None,
             leases: None,
             routes: None,
+            succession: None,
             limits: Limits::default(),
         }
     }

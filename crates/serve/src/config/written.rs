@@ -104,6 +104,7 @@ fn written(config: &Config) -> Vec<WrittenFile> {
     let files = [
         ("reservations.path", &config.reservations),
         ("routes.path", &config.routes),
+        ("succession.path", &config.succession),
         ("leases.path", &config.leases),
     ];
     for (key, path) in files {
@@ -140,6 +141,11 @@ pub(super) fn opened(config: &Config, findings: &mut Vec<Finding>) {
     if let Some(trouble) = config.routes.as_deref().and_then(crate::route::trouble) {
         findings.push(Finding::new("routes.path", trouble.to_string()).hint(
             "put back what was kept; without the file volumes go to their origins, past whatever serves them now",
+        ));
+    }
+    if let Some(trouble) = config.succession.as_deref().and_then(crate::succession::trouble) {
+        findings.push(Finding::new("succession.path", trouble.to_string()).hint(
+            "put back what was kept; without the file this daemon is another client, and what it had under way when it was killed may come over what it writes now",
         ));
     }
     if let Some(FlashConfig { path, size: None }) = &config.flash

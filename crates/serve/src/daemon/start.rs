@@ -13,6 +13,7 @@ use crate::lease::LeasesUnreadable;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::route::RoutesUnreadable;
 use crate::snapshots::{self, SnapshotCounters, SnapshotStore};
+use crate::succession::SuccessionUnusable;
 use crate::switch::Switch;
 use crate::{listing, loading, pilot};
 use forebay_appliance::{
@@ -88,6 +89,9 @@ pub enum StartError {
     /// Where volumes go is not known.
     #[error(transparent)]
     Routes(#[from] RoutesUnreadable),
+    /// Which run this is, is not known, or cannot be kept.
+    #[error(transparent)]
+    Succession(#[from] SuccessionUnusable),
     /// The system has no threads for it.
     #[error("cannot start the threads of the daemon")]
     System(#[from] io::Error),
@@ -109,8 +113,8 @@ impl Daemon {
             .map_err(|source| StartError::Tls { source })?;
         let lease_of = |volume: &str| books.leases().and_then(|book| book.of(volume));
         let flash = config.flash.as_ref().map(FlashStore::open).transpose()?.map(Arc::new);
-        let shop =
-            OriginShop::start(&config).map_err(|source| StartError::Disks { source: Box::new(source) })?;
+        let shop = OriginShop::start(&config, books.lineage().cloned())
+            .map_err(|source| StartError::Disks { source: Box::new(source) })?;
         let Opened { there, absent } = Opened::of(&config, &books, &shop)?;
         let listeners = Listeners::open(&config.http)
             .map_err(|(address, source)| StartError::Http { address, source })?;

@@ -180,7 +180,7 @@ impl SnapshotStore {
 fn open_soon(origin: &OriginConfig) -> Result<Arc<dyn Origin>, OriginFailure> {
     let until = Instant::now() + UNLOCKED_WITHIN;
     loop {
-        match open_alone(origin, false) {
+        match open_alone(origin, false, None) {
             Err(OriginFailure::Open(OpenError::Locked { .. })) if Instant::now() < until => {
                 std::thread::sleep(LOOK_AGAIN);
             }

@@ -431,7 +431,7 @@ fn where_no_snapshot_could_be_written_is_told_to_who_asks_and_keeps_nobody_from_
 fn what_is_kept_and_not_understood_is_told_with_the_configuration() {
     let folder = folder();
     let path = folder.path().join("forebay.toml");
-    let keys = "[leases]\npath = \"leases.json\"\n[routes]\npath = \"routes.json\"\n";
+    let keys = "[leases]\npath = \"leases.json\"\n[routes]\npath = \"routes.json\"\n[succession]\npath = \"succession.json\"\n";
     std::fs::write(&path, format!("{HEAD}{VOLUME}{keys}[http]\nsocket = \"h.sock\"\n")).unwrap();
     let read = || [Config::read_to_check(&path), Config::read(&path)];
     for config in read() {
@@ -441,6 +441,7 @@ fn what_is_kept_and_not_understood_is_told_with_the_configuration() {
         ("leases.json", "{", "line 6, `leases.path`: the leases in `"),
         ("leases.json", r#"{"schema":"forebay.leases/9","leases":{}}"#, "found layout `forebay.leases/9`"),
         ("routes.json", "{", "line 8, `routes.path`: where volumes go, in `"),
+        ("succession.json", "{", "line 10, `succession.path`: which run this is, in `"),
     ] {
         std::fs::write(folder.path().join(file), text).unwrap();
         for read in read() {
@@ -518,7 +519,11 @@ fn the_configuration_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forebay.toml");
     std::fs::write(folder.path().join("a.img"), [0; 4096]).unwrap();
-    for more in ["[routes]\npath = \"forebay.toml\"", "[flash]\npath = \"./forebay.toml\""] {
+    for more in [
+        "[routes]\npath = \"forebay.toml\"",
+        "[succession]\npath = \"forebay.toml\"",
+        "[flash]\npath = \"./forebay.toml\"",
+    ] {
         std::fs::write(&path, format!("{HEAD}{VOLUME}{more}\n")).unwrap();
         let error = Config::read(&path).unwrap_err().to_string();
         assert!(error.contains("forebay.toml` is the configuration itself"), "{error}");

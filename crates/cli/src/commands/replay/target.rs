@@ -112,7 +112,7 @@ impl Target {
                     ..NbdOriginOptions::default()
                 };
                 let connect = |_| -> Result<Arc<dyn Origin>, Failure> {
-                    Ok(Arc::new(NbdOrigin::connect_secured(uri, opening.tls(uri)?, options)?))
+                    Ok(Arc::new(NbdOrigin::connect_secured(uri, opening.tls(uri)?, options, None)?))
                 };
                 (0..opening.threads).map(connect).collect()
             }

@@ -171,9 +171,10 @@ fn configure(folder: &Path, image: Option<&Path>) -> Result<(), Failure> {
         path("watch-http.sock")
     );
     let mut proxy = format!(
-        "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\n",
+        "listen = [\"unix:{}\"]\nroutes.path = \"{}\"\nsuccession.path = \"{}\"\nhttp.listen = \"off\"\nhttp.socket = \"{}\"\ncontrol.enabled = false\n",
         path("proxy.sock"),
         path("routes.json"),
+        path("succession.json"),
         path("proxy-http.sock")
     );
     let mut control = format!(
