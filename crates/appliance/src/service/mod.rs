@@ -275,7 +275,7 @@ impl Service {
         output.append(|buffer| buffer.extend_from_slice(&handshake_output));
         let has_leftover = !input.is_empty();
         let succession = session.succession();
-        let succeeded = succession.map(|place| self.succeed(volume, place));
+        let succeeded = succession.map(|place| self.succeed(volume, place, session.told().is_some()));
         let entry = self.volumes.get(volume);
         let closing = match entry {
             None => Some(Closing::Now),

@@ -1,6 +1,7 @@
 //! A client whose process was killed and is started anew, of which the server knows by its number alone: what it had sent is over, or never taken, before anything of its next run is begun.
 
 use super::succeeding_tests::{Flusher, end, failed, scene};
+use super::tests::shaken_hands_told;
 use super::*;
 use forebay_nbd::server::Disconnect;
 use forebay_nbd::{Succession, client};
@@ -22,6 +23,13 @@ fn after(place: Succession) -> Succession {
 
 fn done() -> Result<Vec<u8>, OriginError> {
     Ok(Vec::new())
+}
+
+/// Who comes while the volume is in doubt.
+fn promised_nothing(service: &mut Service, volume: SlabKey, place: Succession) -> Flusher {
+    let (client, server) = shaken_hands_told(Some(place), None);
+    let key = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
+    Flusher { client, key }
 }
 
 fn is_closed(service: &mut Service, key: SlabKey) -> bool {
@@ -159,4 +167,27 @@ fn whoever_left_in_order_has_heard_what_it_was_told() {
     service.forget(old.key);
     let mut new = Flusher::come(&mut service, volume, at(7, 2, 0, 0));
     assert_eq!(new.flush(&mut service, done()), Some(true));
+}
+
+/// Blocks of a change of which the origin left open what became of it are written by nobody, so that nothing is promised; but the other blocks are.
+#[test]
+fn what_an_earlier_run_had_sent_to_a_volume_in_doubt_is_never_taken_either() {
+    let (mut service, volume) = scene();
+    let mut other = Flusher::come(&mut service, volume, at(8, 1, 0, 0));
+    let request = other.ask(&mut service, write(9)).unwrap();
+    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    end(&mut service, volume, &request, result);
+    let old = at(7, 1, 0, 0);
+    let [mut taken, mut unread] =
+        [old, at(7, 1, 0, 1)].map(|place| promised_nothing(&mut service, volume, place));
+    let request = taken.ask(&mut service, write(0)).expect("it is not in doubt");
+    let mut new = promised_nothing(&mut service, volume, at(7, 2, 0, 0));
+    assert!(is_closed(&mut service, taken.key) && is_closed(&mut service, unread.key));
+    assert!(unread.ask(&mut service, write(1)).is_none(), "it comes over what the next run writes");
+    assert!(new.ask(&mut service, write(2)).is_none(), "what an earlier run had sent is not over");
+    // Also this is left open.
+    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    end(&mut service, volume, &request, result);
+    assert_eq!(resumed(&mut service, &new), 1);
+    assert!(!is_closed(&mut service, new.key) && !is_closed(&mut service, other.key));
 }

@@ -75,7 +75,7 @@ impl Service {
     /// A client takes this place. Of its earlier connections nothing more is taken from here on.
     ///
     /// The requests of those that are not over are told of by [`Service::over`] one by one, whatever became of the connections.
-    pub(super) fn succeed(&mut self, volume: SlabKey, place: Succession) -> Succeeded {
+    pub(super) fn succeed(&mut self, volume: SlabKey, place: Succession, is_told: bool) -> Succeeded {
         let is_late = |own: Option<Succession>| own.is_some_and(|own| is_late(place, own));
         let takes_place = |own: Option<Succession>| own.is_some_and(|own| place.takes_place_of(own));
         if self.connections.iter().any(|(_, c)| c.volume == volume && is_late(c.succession))
@@ -104,8 +104,8 @@ impl Service {
             self.close(key);
         }
         let Some(entry) = self.volumes.get_mut(volume) else { return Succeeded::Late };
-        if entry.machine.is_in_doubt() {
-            // Whoever chose just before it was told that it would be succeeded. The next one is not.
+        if entry.machine.is_in_doubt() && is_told {
+            // Whoever chose just before it was told that it would be succeeded. The next one is not, and waits for what can be waited for: blocks in doubt are written by nobody.
             return Succeeded::InDoubt;
         }
         let lacks = entry.said.lacks(place);
@@ -190,7 +190,7 @@ impl Service {
         for key in successors {
             let connection = self.connections.get_mut(key).expect("found above");
             connection.awaits -= 1;
-            if is_in_doubt {
+            if is_in_doubt && connection.session.told().is_some() {
                 // It is not known that this is over, so that what the connection was promised does not hold.
                 self.close(key);
             } else if connection.awaits == 0 {

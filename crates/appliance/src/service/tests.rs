@@ -40,7 +40,14 @@ pub(super) fn shaken_hands() -> (client::Session, Session) {
 
 /// Likewise, of a client that has this place in a succession.
 pub(super) fn shaken_hands_at(succession: Option<Succession>) -> (client::Session, Session) {
-    let succeeds = Some(Succeeds { run: RunId(1), storage: None, keeper: None });
+    shaken_hands_told(succession, Some(Succeeds { run: RunId(1), storage: None, keeper: None }))
+}
+
+/// Likewise, of a client that is told this, or that nothing is promised.
+pub(super) fn shaken_hands_told(
+    succession: Option<Succession>,
+    succeeds: Option<Succeeds>,
+) -> (client::Session, Session) {
     let exports = vec![ExportInfo { succeeds, ..ExportInfo::new("disk", 1 << 20) }];
     let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
     let mut server = Session::new(server::Config::default(), &mut to_client);

@@ -421,15 +421,15 @@ impl Session {
         self.negotiated.tls
     }
 
-    /// The client's place in a succession: nothing that it asks may be begun before everything is over that came on earlier connections of that, and nothing more may be taken from
-    /// those. `None` before an export was chosen, and for clients that do not say.
+    /// The client's place in a succession, also where it was promised nothing: it has given up those whose place it takes. Where it was ([`Session::told`]), nothing that it asks may be begun before
+    /// everything is over that came on them, and nothing more may be taken from them. `None` before an export was chosen, and for clients that do not say.
     pub fn succession(&self) -> Option<Succession> {
         self.negotiated.succession.map(|(succession, _)| succession)
     }
 
-    /// What the client was told when it named its place in a succession.
+    /// What the client was told when it named its place in a succession; `None` where it was promised nothing.
     pub fn told(&self) -> Option<Succeeds> {
-        self.negotiated.succession.map(|(_, told)| told)
+        self.negotiated.succession.and_then(|(_, told)| told)
     }
 
     /// The transmission flags that the client was told; none before an export was chosen.

@@ -19,10 +19,10 @@ pub(super) struct Negotiated {
     pub(super) structured: bool,
     /// The export whose `base:allocation` context was selected.
     context_export: Option<String>,
-    /// The export for which the client named its place in a succession, that, and what it was told.
-    succession_export: Option<(String, Succession, Succeeds)>,
-    /// The client's place in a succession, if it named one for the export that it chose, and what it was told.
-    pub(super) succession: Option<(Succession, Succeeds)>,
+    /// The export for which the client named its place in a succession, that, and what it was told, if anything.
+    succession_export: Option<(String, Succession, Option<Succeeds>)>,
+    /// The client's place in a succession, if it named one for the export that it chose, and what it was told, if anything.
+    pub(super) succession: Option<(Succession, Option<Succeeds>)>,
     /// Whether block status may be asked for in the transmission phase.
     pub(super) allocation_context: bool,
 }
@@ -314,12 +314,13 @@ impl Session {
             Ok(export) => export,
             Err(answer) => return answer,
         };
-        let Some(succeeds) = export.succeeds else {
+        let told = export.succeeds;
+        self.negotiated.succession_export = Some((export.name, succession, told));
+        let Some(succeeds) = told else {
             return Answer::Reply(OptionReply::ErrUnsupported, "");
         };
         OptionReplyHeader::encode(number, OptionReply::Succeeds.number(), Succeeds::BYTES, output);
         succeeds.encode(output);
-        self.negotiated.succession_export = Some((export.name, succession, succeeds));
         Answer::Reply(OptionReply::Ack, "")
     }
 

@@ -202,15 +202,18 @@ fn who_names_a_place_in_a_succession_hears_of_the_run() {
     let succession = Succession { id: 5, number: 2, lacks_flush: true };
     let first = option(SUCCEED, &place(1, 0, b"s"));
     let second = option(SUCCEED, &place(2, 1, b"s"));
-    for (said, expected) in [
-        (cat(&[&first, &second, &option(1, b"s")]), Some(succession)),
-        (cat(&[&second, &option(1, b"d")]), None),
-        (cat(&[&first, &option(SUCCEED, &place(2, 1, b"d")), &option(1, b"s")]), None),
+    let other = option(SUCCEED, &place(2, 1, b"d"));
+    for (said, expected, told) in [
+        (cat(&[&first, &second, &option(1, b"s")]), Some(succession), succeeds),
+        (cat(&[&second, &option(1, b"d")]), None, None),
+        (cat(&[&first, &other, &option(1, b"s")]), None, None),
+        // Who is promised nothing has given up its earlier connections all the same.
+        (cat(&[&other, &option(1, b"d")]), Some(succession), None),
     ] {
         let exports = vec![plain(), ours.clone()];
         let mut server = ServerEnd::new(server::Config::default(), exports, vec![0; 0x10000]);
         server.receive(&cat(&[&[0, 0, 0, 3], &said])).unwrap();
-        assert_eq!(server.session.succession(), expected);
+        assert_eq!((server.session.succession(), server.session.told()), (expected, told));
     }
 }
 
