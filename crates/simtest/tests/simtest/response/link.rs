@@ -4,7 +4,7 @@
 //! next one is made. At others a change that was sent and not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the
 //! server ended the connection in order and says then that it keeps us out; what was never sent says so, and so does what a server did not take that said farewell. Whoever changes them there changes them here.
 
-use super::node::{CELL, Source};
+use super::node::{CELL, Role, Source};
 use super::wires::{Destination, Parts, Peer};
 use super::world::{Event, World, note};
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
@@ -210,7 +210,7 @@ impl World {
             flush_must_fail: false,
             is_lost: false,
             losses: 0,
-            place: Succession { id, number: 0, lacks_flush: false },
+            place: self.first_place(node, id),
             run: None,
             succeeds: None,
             said_farewell: false,
@@ -231,6 +231,15 @@ impl World {
         self.links.insert(id, link);
         self.schedule(0, Event::Link(id));
         id
+    }
+
+    /// The proxy says which run of it this is; an appliance is started once, and is nobody's next run.
+    fn first_place(&mut self, node: u64, id: u64) -> Succession {
+        if self.nodes[&node].role != Role::Proxy {
+            return Succession { id, number: 0, lacks_flush: false };
+        }
+        self.proxy_origins += 1;
+        Succession::of(1, self.proxy_runs, self.proxy_origins, 0)
     }
 
     /// Connects if it has to, and gives up what has waited too long.

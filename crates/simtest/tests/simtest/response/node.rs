@@ -116,6 +116,10 @@ impl World {
             next_turn: None,
         };
         self.nodes.insert(id, node);
+        if role == Role::Proxy {
+            self.proxy_runs += 1;
+            self.proxy_origins = 0;
+        }
         match origin {
             Some(to) => {
                 let link = self.open_link(id, to);

@@ -155,6 +155,9 @@ pub(super) struct World {
     pub(super) disk: SimOrigin,
     /// How often the storage side's machine was started.
     pub(super) boots: u64,
+    /// On the proxy's disk: how often it was started. And how many origins this run of it has opened.
+    pub(super) proxy_runs: u32,
+    pub(super) proxy_origins: u32,
     /// When changes were lost that applications took for done, if none of them has heard of it since.
     pub(super) untold_loss: Option<u64>,
     /// When one of them last heard of it.
@@ -261,6 +264,8 @@ impl World {
             lease: Lease::FIRST,
             disk: SimOrigin::new(traits, CELL),
             boots: 1,
+            proxy_runs: 0,
+            proxy_origins: 0,
             untold_loss: None,
             doubted_through: 0,
             false_word: None,
