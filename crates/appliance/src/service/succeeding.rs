@@ -194,6 +194,12 @@ impl Service {
                 // It is not known that this is over, so that what the connection was promised does not hold.
                 self.close(key);
             } else if connection.awaits == 0 {
+                // What it waited for may be the flush of which it lacks the answer.
+                if let Some(own) = connection.succession.filter(|own| own.lacks_flush)
+                    && let Some(entry) = self.volumes.get_mut(pending.volume)
+                {
+                    connection.lacks = entry.said.lacks(own);
+                }
                 self.awaiting.retain(|waiting| *waiting != key);
                 mark_dirty(&mut self.connections, &mut self.dirty, key);
             }

@@ -412,6 +412,20 @@ fn another_client_does_not_hear_of_an_error_instead_of_who_lacks_its_answer() {
 
 /// A change with FUA may be what a failed sync is told to.
 #[test]
+fn a_successor_that_waits_for_the_flush_itself_hears_of_its_error_whoever_flushes_before() {
+    let (mut service, volume) = scene();
+    let mut first = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
+    let asked = first.ask(&mut service, client::Operation::Flush).unwrap();
+    service.forget(first.key);
+    let mut second = Flusher::come(&mut service, volume, place(5, 2, LACKS));
+    end(&mut service, volume, &asked, failed());
+    let mut other = Flusher::come(&mut service, volume, place(6, 1, !LACKS));
+    assert_eq!(other.flush(&mut service, Ok(Vec::new())), Some(false), "nobody was told");
+    assert_eq!(second.flush(&mut service, Ok(Vec::new())), Some(false), "its own flush failed");
+    assert_eq!(second.flush(&mut service, Ok(Vec::new())), Some(true));
+}
+
+#[test]
 fn the_error_of_a_change_with_fua_is_told_to_the_successor_too() {
     let (mut service, volume) = scene();
     let write = client::Operation::Write { offset: 0, length: 4096, fua: true };
