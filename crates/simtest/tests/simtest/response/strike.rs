@@ -200,6 +200,7 @@ impl World {
 
     pub(super) fn strike(&mut self, failure: Failure) {
         note!(self, "struck: {failure:?}");
+        self.struck_at = self.now;
         let host = self.struck_host();
         let until = self.now + WHILE_NS;
         let hosts = (0..self.hosts.len() as u32).map(Place::Host);

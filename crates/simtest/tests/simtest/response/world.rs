@@ -184,6 +184,8 @@ pub(super) struct World {
     pub(super) orders: usize,
     orders_of: BTreeMap<Kind, usize>,
     strikes: Vec<Strike>,
+    /// When the last one struck.
+    pub(super) struck_at: u64,
     told: Vec<Decision>,
     pub(super) course: Course,
     pub(super) log: Option<Vec<String>>,
@@ -286,6 +288,7 @@ impl World {
             orders: 0,
             orders_of: BTreeMap::new(),
             strikes,
+            struck_at: 0,
             told: Vec::new(),
             course: Course::default(),
             log: with_log.then(Vec::new),
@@ -553,7 +556,9 @@ impl World {
     fn rests(&self) -> bool {
         let status = self.status();
         let is_there = if self.keeps { "serving" } else { "original route" };
-        self.now > CALM_NS + 4 * WHILE_NS && [is_there, "original route"].contains(&status.step)
+        // What struck just now nobody has noticed yet: a host that is dead for as long as three silences take is still said to be serving.
+        let is_calm = self.now > CALM_NS.max(self.struck_at) + 4 * WHILE_NS;
+        is_calm && [is_there, "original route"].contains(&status.step)
     }
 
     /// Runs to the end, and judges it.
