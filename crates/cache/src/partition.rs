@@ -606,6 +606,21 @@ mod tests {
     }
 
     #[test]
+    fn what_enters_while_the_quota_shrinks_takes_a_slot_that_will_stay() {
+        // 13, in slot 3, is the coldest; slot 0 is free. 20 is not to enter where 13 was, above the quota, to be moved down later.
+        let mut partition = filled(6, &[10, 11, 12, 13, 14, 15]);
+        partition.lookup(BlockIndex(11));
+        partition.lookup(BlockIndex(12));
+        assert_eq!(partition.remove(BlockIndex(10)), Some(Slot(0)));
+        partition.set_quota(3);
+        let inserted = partition.insert(BlockIndex(20), Insertion::Miss);
+        assert!(
+            matches!(inserted, Inserted::New { slot: Slot(0), evicted: Some(BlockIndex(13)) }),
+            "{inserted:?}"
+        );
+    }
+
+    #[test]
     fn a_quota_that_grows_is_in_force_at_once_and_one_of_zero_refuses() {
         let mut partition = filled(2, &[1, 2, 3]);
         assert_eq!(partition.resident_blocks(), 2);

@@ -193,6 +193,14 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "index out of bounds")]
+    fn an_index_whole_segments_beyond_the_length_panics() {
+        let mut vector = SegmentedVec::new();
+        vector.try_extend_to(4_097, 0u8).unwrap();
+        vector.get(8_192);
+    }
+
+    #[test]
+    #[should_panic(expected = "index out of bounds")]
     fn an_index_right_behind_a_full_segment_panics() {
         let mut vector = SegmentedVec::new();
         vector.try_extend_to(4_096, 0u8).unwrap();
