@@ -396,3 +396,32 @@ fn targets_that_are_not_as_they_should_be() {
         "{words}"
     );
 }
+
+/// Sockets with timeouts end what waits for them when the process was stopped and goes on, by hand or with its container: nothing came of it.
+#[test]
+fn a_replay_that_is_stopped_in_its_handshake_and_goes_on_finishes_it() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let folder = folder();
+    let trace = file(&folder, "trace.csv", msr(&[(0, 0, true, 0, 4096)]));
+    let socket = folder.path().join("silent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket can be bound");
+    let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+        .args(["replay".as_ref(), trace.as_os_str(), "--to".as_ref()])
+        .arg(format!("nbd+unix:///?socket={}", socket.display()))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let (silent, _) = listener.accept().expect("it connects");
+    let pid = Pid::from_child(&child);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(60));
+        kill_process(pid, Signal::STOP).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    // It waits for the server's first word still, and hears of its end.
+    drop((silent, listener));
+    let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    assert!(said.contains("unexpected end of file"), "{said}");
+}

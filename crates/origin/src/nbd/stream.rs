@@ -399,9 +399,12 @@ pub(super) fn connect(
         if Instant::now() >= deadline {
             return Err(broken(io::Error::new(io::ErrorKind::TimedOut, "no end of the handshake in time")));
         }
-        match (&stream).read(&mut chunk).map_err(broken)? {
-            0 => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
-            bytes => received.extend_from_slice(&chunk[..bytes]),
+        match (&stream).read(&mut chunk) {
+            Ok(0) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+            Ok(bytes) => received.extend_from_slice(&chunk[..bytes]),
+            // A socket with a timeout says so when the process was stopped and goes on.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(broken(error)),
         }
     }
 }

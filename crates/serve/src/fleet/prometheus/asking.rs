@@ -204,9 +204,12 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
                 return Err(std::io::ErrorKind::TimedOut.into());
             }
             stream.set_read_timeout(Some(left()))?;
-            match stream.read(&mut piece)? {
-                0 => break,
-                length => answer.extend_from_slice(&piece[..length]),
+            match stream.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => answer.extend_from_slice(&piece[..length]),
+                // A socket with a timeout says so when the process was stopped and goes on.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(answer)
