@@ -98,7 +98,11 @@ impl Client {
         self.stream.write_all(&output)?;
         if wants_more {
             let mut buffer = vec![0; 128 << 10];
-            let count = self.stream.read(&mut buffer)?;
+            let count = match self.stream.read(&mut buffer) {
+                // A socket with a timeout says so when the process was stopped and goes on.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+                result => result?,
+            };
             if count == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::origins::{HeldOrigin, Trap};
-use super::scene::{MIB, PATIENCE, Scene, memory, scene, until};
+use super::scene::{MIB, PATIENCE, Scene, SetOnDrop, memory, scene, until};
 use forebay_appliance::{
     FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
 };
@@ -141,6 +141,7 @@ fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
         acknowledged
     };
     std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         let write = &write;
         let mut writers = Vec::new();
         for epoch in 1..=12u64 {
@@ -159,7 +160,7 @@ fn no_writer_of_an_older_epoch_writes_behind_a_fence() {
                 }
             }
         }
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         let acknowledged: u64 = writers.into_iter().map(|writer| writer.join().unwrap()).sum();
         assert!(acknowledged > 0);
     });

@@ -22,7 +22,7 @@ use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
 use origins::{HeldOrigin, Trap};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use scene::{MIB, PATIENCE, Scene, memory, scene, until};
+use scene::{MIB, PATIENCE, Scene, SetOnDrop, memory, scene, until};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -44,6 +44,7 @@ fn clients_verify_every_byte_while_quotas_change() {
     let scene = scene(vec![volume], ServiceLimits::default());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         let workers: Vec<_> = (0..4u64)
             .map(|index| {
                 let path = &scene.path;
@@ -71,7 +72,7 @@ fn clients_verify_every_byte_while_quotas_change() {
             changes
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         assert!(changer.join().unwrap() > 10);
     });
     let observation = scene.appliance.observe("disk", false).unwrap().observation;
@@ -103,6 +104,7 @@ fn flash_holds_what_memory_does_not_and_is_found_at_the_next_start() {
     let scene1 = scene(vec![volume_on_flash(&origin, &store, 1)], ServiceLimits::default());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         let workers: Vec<_> = (0..4u64)
             .map(|index| {
                 let path = &scene1.path;
@@ -120,7 +122,7 @@ fn flash_holds_what_memory_does_not_and_is_found_at_the_next_start() {
             }
         });
         workers.into_iter().for_each(|worker| worker.join().unwrap());
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
     });
     // All of it is read once more, so that flash is full.
     scene1.appliance.set_quota("disk", Bytes(512 << 10)).unwrap();
@@ -584,6 +586,7 @@ fn a_hit_is_served_in_the_interval_in_which_it_arrived() {
     let mut before = scene.appliance.observe("disk", true).unwrap().observation.counters;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
                 for _ in 0..BATCH {
@@ -602,7 +605,7 @@ fn a_hit_is_served_in_the_interval_in_which_it_arrived() {
             let served = seen.latencies.hits.count();
             (served != arrived).then_some((served, arrived))
         });
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         assert_eq!(odd, None, "(served, arrived)");
     });
 }

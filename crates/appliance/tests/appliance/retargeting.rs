@@ -2,7 +2,7 @@
 
 use super::client::Client;
 use super::origins::HeldOrigin;
-use super::scene::{MIB, PATIENCE, memory, scene};
+use super::scene::{MIB, PATIENCE, SetOnDrop, memory, scene};
 use super::verify;
 use forebay_appliance::volume::UnfitError;
 use forebay_appliance::{RetargetError, RetargetFailure, RetargetOptions, ServiceLimits, VolumeConfig};
@@ -36,6 +36,7 @@ fn clients_verify_every_byte_while_the_volume_goes_to_and_fro() {
     let front = scene(vec![volume], ServiceLimits::default());
     let over = AtomicBool::new(false);
     let changes = std::thread::scope(|scope| {
+        let ends = SetOnDrop(&over);
         let clients: Vec<_> = (0..4u64)
             .map(|index| {
                 let path = &front.path;
@@ -60,7 +61,7 @@ fn clients_verify_every_byte_while_the_volume_goes_to_and_fro() {
             changes
         });
         clients.into_iter().for_each(|client| client.join().unwrap());
-        over.store(true, Ordering::SeqCst);
+        drop(ends);
         changer.join().unwrap()
     });
     assert!(changes >= 4, "{changes}");

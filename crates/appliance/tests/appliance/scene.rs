@@ -5,6 +5,7 @@ use forebay_origin::{MemoryImage, MemoryOrigin, Origin};
 use forebay_units::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -35,5 +36,14 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "{what} did not happen");
         std::thread::yield_now();
+    }
+}
+
+/// Tells other threads of a test to stop, also when the test fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
     }
 }

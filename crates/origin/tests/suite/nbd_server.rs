@@ -45,7 +45,7 @@ struct Inner {
     kept_by: Mutex<Option<RunId>>,
     /// Says nothing to who connects, and keeps the connection.
     is_silent: AtomicBool,
-    accepted: AtomicUsize,
+    accepted: Arc<AtomicUsize>,
     farewells: AtomicUsize,
     refused: AtomicUsize,
     commands: Mutex<Vec<Request>>,
@@ -86,7 +86,7 @@ impl Server {
             refuses: AtomicBool::new(false),
             kept_by: Mutex::new(None),
             is_silent: AtomicBool::new(false),
-            accepted: AtomicUsize::new(0),
+            accepted: Arc::new(AtomicUsize::new(0)),
             farewells: AtomicUsize::new(0),
             refused: AtomicUsize::new(0),
             commands: Mutex::new(Vec::new()),
@@ -156,6 +156,15 @@ impl Server {
 
     pub(crate) fn connections(&self) -> usize {
         self.inner.accepted.load(Ordering::SeqCst)
+    }
+
+    /// A script that says something else to every connection: how many there have been is read when a request arrives.
+    pub(crate) fn script_by_connections(
+        &self,
+        script: impl Fn(usize, &Request) -> Action + Send + Sync + 'static,
+    ) {
+        let accepted = Arc::clone(&self.inner.accepted);
+        self.script(move |request| script(accepted.load(Ordering::SeqCst), request));
     }
 
     /// Clients that left politely.

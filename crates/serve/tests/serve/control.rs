@@ -1,6 +1,6 @@
 //! The whole loop on emulated disks: an objective is missed, a cache is granted, and the reasons are kept.
 
-use super::support::{Client, eventually};
+use super::support::{Client, SetOnDrop, eventually};
 use forebay_appliance::ListenerConfig;
 use forebay_control::{DecisionKind, Objective, Operations};
 use forebay_devmodel::{DiskGroupParameters, DiskParameters};
@@ -106,6 +106,7 @@ fn a_missed_objective_gets_a_cache_and_says_why_also_after_a_restart() {
     let uri = daemon.uris("zipf").remove(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
         scope.spawn(|| read_skewed(&uri, &stop));
         let granted =
             || daemon.decisions("zipf").iter().any(|dated| dated.decision.kind == DecisionKind::Granted);
@@ -115,7 +116,7 @@ fn a_missed_objective_gets_a_cache_and_says_why_also_after_a_restart() {
             volume.quota_bytes > 0 && volume.hit_ratio.is_some_and(|ratio| ratio > 0.3)
         };
         eventually("the cache is hit", Duration::from_secs(30), kept);
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     let explanation = daemon.explain("zipf").unwrap();
     let kinds: Vec<DecisionKind> = explanation.decisions.iter().map(|dated| dated.decision.kind).collect();
@@ -148,6 +149,7 @@ fn without_the_controller_volumes_are_served_and_observed_and_nothing_is_granted
     let uri = daemon.uris("zipf").remove(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
         scope.spawn(|| read_skewed(&uri, &stop));
         let judged = || daemon.status().volumes[0].objectives[0].windows_nonconforming >= 5;
         eventually("windows are judged", Duration::from_secs(30), judged);
@@ -158,7 +160,7 @@ fn without_the_controller_volumes_are_served_and_observed_and_nothing_is_granted
         daemon.set_controller_enabled(true).unwrap();
         let granted = || daemon.status().volumes[0].quota_bytes > 0;
         eventually("the controller, switched on, grants a cache", Duration::from_secs(30), granted);
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     daemon.shutdown();
 }
@@ -184,10 +186,11 @@ fn the_controller_goes_on_when_an_origin_dies() {
     let uri = daemon.uris("zipf").remove(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
         scope.spawn(|| read_skewed(&uri, &stop));
         let granted = || daemon.status().volumes[0].quota_bytes > 0;
         eventually("the other volume gets its cache", Duration::from_secs(30), granted);
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     let status = daemon.status();
     assert_eq!((status.controller.state, status.controller.restarts), (ControllerState::Running, 0));

@@ -2,7 +2,7 @@
 
 use super::control::{config, read_skewed};
 use super::http::ask;
-use super::support::eventually;
+use super::support::{SetOnDrop, eventually};
 use forebay_control::DecisionKind;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
@@ -10,7 +10,7 @@ use forebay_serve::reservation::ReservationRequest;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The volume of `control`, to which nothing is promised in the configuration.
@@ -38,6 +38,7 @@ fn a_reservation_gets_a_cache_and_stands_over_a_restart_until_it_is_cancelled_or
     let uri = daemon.uris("zipf").remove(0);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let stops = SetOnDrop(&stop);
         scope.spawn(|| read_skewed(&uri, &stop));
         eventually("the volume is observed", Duration::from_secs(20), || {
             daemon.status().volumes[0].iops > 0.0
@@ -75,7 +76,7 @@ fn a_reservation_gets_a_cache_and_stands_over_a_restart_until_it_is_cancelled_or
         });
         // Metrics have the series of the configuration alone.
         assert!(!daemon.metrics().contains("forebay_slo_windows_total{"));
-        stop.store(true, Ordering::Relaxed);
+        drop(stops);
     });
     daemon.shutdown();
 

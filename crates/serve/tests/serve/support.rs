@@ -8,6 +8,7 @@ use forebay_origin::{
 use forebay_serve::Daemon;
 use forebay_units::{ByteRange, Nanos};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -79,4 +80,13 @@ pub(crate) fn eventually(what: &str, within: Duration, mut done: impl FnMut() ->
 pub(crate) fn next_intervals(daemon: &Daemon) {
     let now = daemon.intervals();
     eventually("two control intervals", Duration::from_secs(20), || daemon.intervals() >= now + 2);
+}
+
+/// Tells other threads of a test to stop, also when the test fails.
+pub(crate) struct SetOnDrop<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
