@@ -548,7 +548,7 @@ async fn change_route(
                         source: RetargetError::Unfit(_) | RetargetError::OtherData { .. },
                         ..
                     }) => StatusCode::BAD_GATEWAY,
-                    RouteError::Kept(_) => StatusCode::CONFLICT,
+                    RouteError::Kept(_) | RouteError::Unsettled { .. } => StatusCode::CONFLICT,
                     RouteError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 error(status, &wrong.to_string())

@@ -110,6 +110,15 @@ pub enum RouteError {
     /// The volume cannot leave the old way, or the new one does not fit.
     #[error(transparent)]
     Kept(#[from] RetargetFailure),
+    /// It is not served where it goes, and what an earlier run of the daemon sent there may not be over.
+    #[error(
+        "nothing answers where `{volume}` goes, and what was sent there before this daemon was started may still be carried out: once that way is fenced, \
+         or what was sent there is over, say so (`settled`)"
+    )]
+    Unsettled {
+        /// Which.
+        volume: String,
+    },
     /// It goes the new way, and a restart would not.
     #[error("the volume goes there, but the file of routes `{path}` cannot be written: {reason}")]
     NotKept {
@@ -348,6 +357,10 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     }
     let configured = shared.books.routes().configured(itself).clone();
     let is_absent = shared.state().absent.contains_key(volume);
+    if is_absent && now.to != route.to && !request.settled {
+        // An earlier run may have sent changes that way, to a machine that stands still, say, which carries them out when others were written by the new one. Whoever is there would see to that.
+        return Err(RouteError::Unsettled { volume: volume.to_owned() });
+    }
     if is_absent || now.to != route.to {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
             to: uri.shown().to_string(),
@@ -359,7 +372,7 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         }
         let origin = shared.shop.open_as(&shared.config, index, &origin).map_err(unreachable)?;
         if is_absent {
-            // Nobody is served where it went before, so nothing is to be drained: it begins where it is to go.
+            // Nobody is served where it went before, and what was sent there is over: it begins where it is to go.
             begin(shared, index, origin)
                 .map_err(|reason| RouteError::Unreachable { to: uri.shown().to_string(), reason })?;
         } else {

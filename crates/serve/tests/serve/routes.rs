@@ -164,6 +164,33 @@ fn a_volume_that_is_absent_is_not_said_to_go_where_nobody_answers() {
     storage.shutdown();
 }
 
+/// A run before this one may have sent changes to an appliance that stands still now, and does them later.
+#[test]
+fn a_volume_whose_way_is_absent_goes_another_way_once_that_one_is_settled() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let server =
+        |name: &str| Daemon::start(config(&folder.path().join(name), OriginConfig::file(&image))).unwrap();
+    let appliance = server("appliance");
+    let gone = appliance.uris("db").remove(0);
+    appliance.shutdown();
+    let storage = server("storage");
+    let mut proxy = config(&folder.path().join("proxy"), export(&gone));
+    proxy.volumes[0].on_absent = OnAbsent::Wait;
+    let daemon = Daemon::start(proxy).unwrap();
+    let mut elsewhere = serde_json::json!({ "to": storage.uris("db")[0], "epoch": 1 });
+    let (status, refused) = send(&daemon, &elsewhere);
+    assert!(status == 409 && refused["error"].as_str().unwrap().contains("settled"), "{status} {refused}");
+    let volume = daemon.status().volumes.remove(0);
+    assert_eq!((volume.state.as_str(), volume.route.unwrap().to), ("absent", Some(gone)));
+    elsewhere["settled"] = true.into();
+    assert_eq!(send(&daemon, &elsewhere).0, 200);
+    assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
+    daemon.shutdown();
+    storage.shutdown();
+}
+
 #[test]
 fn where_a_volume_goes_is_told_without_the_secret_of_the_export() {
     const SECRET: &str = "0123456789abcdef-only-for-the-proxy";

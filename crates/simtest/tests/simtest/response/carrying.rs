@@ -335,7 +335,12 @@ impl World {
         let proxy = self.proxy.expect("the caller looked");
         let Source::Link(old) = self.nodes[&proxy].source else { unreachable!("a proxy has a link") };
         let Some(machine) = self.machine(proxy) else {
-            // It began anew and does not reach where it went before: nobody is served by it, and it begins where it is to go.
+            // It began anew and does not reach where it went before. What its last run had sent there may not be over, which it cannot see to.
+            if !settled {
+                let outcome = Outcome::NotDrained("what was sent by an earlier run may be under way".into());
+                return self.give_up_change(id, link, false, outcome);
+            }
+            // Nobody is served by it, and it begins where it is to go.
             self.proxy_goes(id, link);
             return self.serve_volume(proxy);
         };
