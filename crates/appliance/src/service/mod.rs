@@ -244,7 +244,12 @@ impl Service {
         let fenced: Vec<SlabKey> =
             self.connections.iter().filter(|(_, c)| is_fenced(c)).map(|(key, _)| key).collect();
         for key in fenced {
-            self.connections.get_mut(key).expect("found above").closing = Some(Closing::Parting);
+            let connection = self.connections.get_mut(key).expect("found above");
+            connection.closing = Some(Closing::Parting);
+            // Its client flushes elsewhere from here on, where nobody knows what an earlier run of it was told.
+            if let Some(errno) = connection.succession.and_then(|place| entry.said.inherited_by(place)) {
+                entry.machine.owe_flush_error(errno);
+            }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }
