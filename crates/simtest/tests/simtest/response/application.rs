@@ -194,6 +194,7 @@ impl World {
         let cells = asked.first..asked.first + asked.cells;
         if asked.kind == Kind::Flush || asked.fua {
             if !is_ok {
+                (self.failed_flush, self.kept_quiet) = (None, None);
                 (self.untold_loss, self.doubted_through) = (None, end);
                 // It was on its way already when another one was told that all is safe.
                 self.false_word = self.false_word.filter(|at| asked.started > *at);
@@ -204,6 +205,13 @@ impl World {
                 note!(self, "application {index} is told that all is safe, and some of it is lost");
                 self.false_word.get_or_insert(end);
             }
+        }
+        if asked.kind == Kind::Flush && is_ok && self.failed_flush.is_some_and(|at| at < asked.started) {
+            note!(
+                self,
+                "application {index} is told that all is safe, and nobody has heard of a flush that failed"
+            );
+            self.kept_quiet.get_or_insert(end);
         }
         match (asked.kind, is_ok) {
             (Kind::Read, true) => {
@@ -223,17 +231,23 @@ impl World {
         }
     }
 
-    /// Its connection is gone. What becomes of what it had asked it cannot know, and nobody promised it anything of that.
+    /// Its connection is gone, with its proxy. What becomes of what it had asked it cannot know, but that nothing of it comes over what it is told by the next one that it has written.
     pub(super) fn application_lost(&mut self, index: usize) {
         let now = self.tick();
         let application = &mut self.applications[index];
         (application.connection, application.session, application.is_ready) = (None, None, false);
         application.input.clear();
         application.outbox.clear();
-        application.asked.clear();
+        let asked = std::mem::take(&mut application.asked);
         application.unsure_before = now;
         // What it was told until now it cannot take for safe.
         (self.untold_loss, self.doubted_through, self.false_word) = (None, now, None);
+        // It may have been on its way; the next run of the proxy has to say it.
+        self.kept_quiet = None;
+        for change in asked.values().filter(|asked| asked.kind == Kind::Write) {
+            let cells = change.first..change.first + change.cells;
+            cells.for_each(|cell| self.history.write_doubted(cell, change.version, now));
+        }
         self.course.disconnects += 1;
         self.think_after(index, 0);
     }

@@ -340,7 +340,8 @@ impl World {
                 let outcome = Outcome::NotDrained("what was sent by an earlier run may be under way".into());
                 return self.give_up_change(id, link, false, outcome);
             }
-            // Nobody is served by it, and it begins where it is to go.
+            // Nobody is served by it, and it begins where it is to go. That its last run was told of the error of a flush is known where it went before.
+            (self.failed_flush, self.kept_quiet) = (None, None);
             self.proxy_goes(id, link);
             return self.serve_volume(proxy);
         };

@@ -7,6 +7,7 @@
 use super::node::{CELL, Role, Source};
 use super::wires::{Destination, Parts, Peer};
 use super::world::{Event, World, note};
+use crate::history::version_in;
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
 use forebay_nbd::{RunId, Succeeds, Succession};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId};
@@ -286,6 +287,7 @@ impl World {
                     link.place.number += 1;
                     link.place.lacks_flush = link.lost.as_ref().is_some_and(|lost| lost.lacks_flush);
                     let succession = Some(link.place);
+                    self.places.insert(connection, link.place);
                     let config = Config { block_status: false, succession, ..Config::new(export) };
                     link.session = Some(Session::new(config));
                 } else {
@@ -477,6 +479,13 @@ impl World {
             session.submit(link.next_cookie, operation, &mut output).expect("the export offers it");
             if let OriginOperation::Write { data, .. } = &job.request.operation {
                 output.extend_from_slice(data);
+                let connection = link.connection.expect("it is ready");
+                let of =
+                    (self.connections[&connection].node, version_in(&data[..CELL as usize], offset / CELL));
+                let came_by = self.carried.entry(of).or_default();
+                if !came_by.contains(&connection) {
+                    came_by.push(connection);
+                }
             }
             job.covers = link.acknowledged;
             job.sent_at = now;

@@ -1,8 +1,9 @@
 //! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy. A real service and volume machine each, driven as the worker does it.
 
 use super::link::{OWN_FLUSH, QUESTION};
+use super::strike::Failure;
 use super::wires::{Connection, Destination, Parts, Peer, Place};
-use super::world::{Event, WHILE_NS, World, note};
+use super::world::{CALM_NS, Event, WHILE_NS, World, note};
 use crate::history::{History, version_in};
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::Fate;
@@ -10,8 +11,8 @@ use forebay_appliance::service::{Entrance, Lease, Service, ServiceLimits, SlabKe
 use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
 use forebay_control::response::ApplianceId;
 use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
-use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds};
-use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
+use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds, Succession};
+use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId};
 use forebay_units::{BlockSize, Bytes, Nanos, Ratio};
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -58,6 +59,12 @@ pub(super) struct Node {
     looks: Vec<SlabKey>,
     inbox: Vec<(u64, OriginCompletion)>,
     next_turn: Option<u64>,
+    /// Its connections that were taken, and when.
+    taken: BTreeMap<u64, u64>,
+    /// Changes that it has begun at its origin and that are not over: of which version, and since when.
+    under_way: BTreeMap<OriginRequestId, (u64, u64)>,
+    /// The newest places of which it has begun something.
+    begun: Vec<Succession>,
 }
 
 /// What a handshake finds.
@@ -114,6 +121,9 @@ impl World {
             looks: Vec::new(),
             inbox: Vec::new(),
             next_turn: None,
+            taken: BTreeMap::new(),
+            under_way: BTreeMap::new(),
+            begun: Vec::new(),
         };
         self.nodes.insert(id, node);
         if role == Role::Proxy {
@@ -176,6 +186,10 @@ impl World {
             self.links.iter().filter(|(_, link)| link.node == id).map(|(id, _)| *id).collect();
         for link in links {
             self.close_link(link);
+        }
+        if node.role != Role::Proxy {
+            // Whom it told of the error of a flush nobody else knows.
+            (self.failed_flush, self.kept_quiet) = (None, None);
         }
         match node.role {
             Role::Appliance(appliance) => {
@@ -357,7 +371,7 @@ impl World {
         }
         if chosen.is_some() {
             self.connections.get_mut(&id).expect("the caller looked").chosen = chosen;
-            let delay = self.delay() / 4;
+            let delay = (self.delay() / 4).max(self.held_up_for(id));
             if !self.is_kept_at_the_door(id) {
                 self.schedule(delay, Event::Enter(id));
             }
@@ -368,20 +382,29 @@ impl World {
     pub(super) fn enter(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let node_id = connection.node;
-        let Some(node) = self.nodes.get_mut(&node_id).filter(|node| !node.hangs) else { return };
+        let Some(node) = self.nodes.get(&node_id).filter(|node| !node.hangs) else { return };
+        let is_leased = node.role == Role::Storage && self.leased;
         let Some(name) = connection.chosen.take() else { return };
+        if self.is_forgotten(id) {
+            return self.close_server_end(id);
+        }
+        let connection = self.connections.get_mut(&id).expect("looked up above");
         let ServerEnd::Handshake { session, input, .. } =
             std::mem::replace(&mut connection.server, ServerEnd::Closed)
         else {
             return;
         };
-        let is_leased = node.role == Role::Storage && self.leased;
         let entrance = entrance_of(&name, is_leased).expect("it was found by this name");
-        let volume = node.volume.expect("it was found");
         let keeper = self.keeper_behind(node_id);
+        let now = self.tick();
         let node = self.nodes.get_mut(&node_id).expect("looked up above");
+        let volume = node.volume.expect("it was found");
         let told = session.told();
         let key = node.service.open(Nanos(self.now), *session, volume, entrance, input, Vec::new());
+        node.taken.insert(id, now);
+        if node.service.wishes(key).is_some_and(|wishes| !(wishes.close || wishes.receive || wishes.resume)) {
+            self.course.overtaking += 1;
+        }
         if told.is_some_and(|told| told.keeper != keeper) {
             node.service.close(key);
         }
@@ -390,6 +413,16 @@ impl World {
         node.keys.insert(key, id);
         self.schedule_arrival(id, true);
         self.wake(node_id);
+    }
+
+    /// Whether connections of a later run were there, and none is any more: nothing is known of it then. The acceptor hands connections on in their order, so that nobody is taken so late.
+    fn is_forgotten(&self, id: u64) -> bool {
+        let Some(place) = self.places.get(&id) else { return false };
+        let node = &self.nodes[&self.connections[&id].node];
+        let inherits = |connection: &u64| {
+            self.places.get(connection).is_some_and(|successor| successor.inherits_from(*place))
+        };
+        node.taken.keys().any(inherits) && !node.keys.values().any(inherits)
     }
 
     pub(super) fn server_hello(&mut self) -> ServerEnd {
@@ -448,6 +481,7 @@ impl World {
             let node = self.nodes.get_mut(&id).expect("looked up above");
             if let Some(volume) = node.volume {
                 for (_, completion) in std::mem::take(&mut node.inbox) {
+                    node.under_way.remove(&completion.id);
                     node.service.complete(now, volume, completion);
                 }
             }
@@ -456,6 +490,7 @@ impl World {
             let source = node.source;
             let is_done = submissions.is_empty() && node.inbox.is_empty();
             for (key, request) in submissions {
+                self.begins(id, &request);
                 match source {
                     Source::Disk => self.submit_to_disk(key, request),
                     Source::Link(link) => self.submit_to_link(link, request),
@@ -481,6 +516,37 @@ impl World {
         }
         if let Some(at) = node.service.wake_at() {
             self.wake_at(id, at.0.max(now.0));
+        }
+    }
+
+    /// What a server promises to whom it lets succeed others: nothing of a connection is begun before everything is over of those whose place it takes, and nothing of those after that.
+    ///
+    /// A version says by which connections its change may have come; where it was sent again there are several.
+    fn begins(&mut self, id: u64, request: &OriginRequest) {
+        let OriginOperation::Write { offset, data, .. } = &request.operation else { return };
+        let version = version_in(&data[..CELL as usize], offset / CELL);
+        let now = self.tick();
+        let node = self.nodes.get_mut(&id).expect("it takes a turn");
+        node.under_way.insert(request.id, (version, now));
+        let Some([connection]) = self.carried.get(&(id, version)).map(Vec::as_slice) else { return };
+        let place = self.places[connection];
+        let successor = node.begun.iter().find(|begun| begun.takes_place_of(place));
+        assert_eq!(
+            successor, None,
+            "version {version}, which came at {place:?}, is begun after one of who took its place"
+        );
+        let taken = node.taken[connection];
+        for (earlier, began) in node.under_way.values().filter(|(_, began)| *began < taken) {
+            let came_by = self.carried.get(&(id, *earlier)).into_iter().flatten();
+            let succeeded = came_by.map(|by| self.places[by]).find(|earlier| place.takes_place_of(*earlier));
+            assert_eq!(
+                succeeded, None,
+                "version {version}, which came at {place:?}, is begun while version {earlier} is under way, since {began}"
+            );
+        }
+        node.begun.retain(|begun| !place.takes_place_of(*begun));
+        if !node.begun.contains(&place) {
+            node.begun.push(place);
         }
     }
 
@@ -610,8 +676,14 @@ impl World {
         let mut request = self.disk.requests.remove(&serial).expect("looked at above");
         let is_flush = request.request.operation == OriginOperation::Flush;
         // What a failing power took is told once.
-        if is_flush && std::mem::take(&mut self.disk.next_flush_fails) {
+        if is_flush && std::mem::take(&mut self.disk.next_flush_fails) && self.now < CALM_NS {
             request.fate = Fate::Fails { errno: 5 };
+            self.failed_flush = Some(now);
+            self.course.failed_flushes += 1;
+            if self.percent(50) {
+                let delay = 2 * delay + self.delay();
+                self.schedule(delay, Event::Strike(Failure::ProxyIsReplaced));
+            }
         } else {
             self.disk.complete(serial, &request, now);
         }

@@ -10,6 +10,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Longer than this nobody lags behind.
 const LAG_NS_MAX: u64 = 4 * WHILE_NS;
+/// A run of the proxy is killed within so long after it was held up, and what it had under way is over so long after that it was.
+const REPLACED_NS_MAX: u64 = 3_000_000;
+const OVERTAKEN_NS_MAX: u64 = 20_000_000;
 /// Who lagged behind goes on within so long once its clients are elsewhere: they may have written there, and the controller's next order may be under way.
 const CATCH_UP_NS_MAX: u64 = 3_000_000;
 
@@ -41,6 +44,12 @@ pub(super) enum Failure {
     PowerFails,
     /// The proxy is killed and back after a while.
     ProxyDies,
+    /// What it says is late, or the disk stands still, or its connections break and the next ones are taken late by the worker where they lead; and before that is over it is killed and its next run is there,
+    /// or its connections break alone.
+    ProxyIsHeldUp,
+    ProxyIsReplaced,
+    /// The disk fails a flush, and in half of the cases the proxy is replaced when that is being told.
+    FlushFails,
     /// They end in order, and are back after a while; but for the appliance.
     StorageEnds,
     ProxyEnds,
@@ -137,6 +146,8 @@ impl Strike {
     ///
     /// In half of the runs that have one, the host of the appliance lags behind besides while clients are on it. Fences are for an old path that goes on when clients have just been moved, and pauses and
     /// cuts of their own length end before or long after that in all but one of 1,000 runs.
+    ///
+    /// In a third of them the proxy is held up, and its next run overtakes what it had under way: what is late by its own is over long before a proxy is back that just died.
     pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Vec<Strike> {
         let count = match random.random_range(0..8) {
             0 => 0,
@@ -165,6 +176,14 @@ impl Strike {
             };
             // By then clients are on it, if nothing has struck before.
             let at = At::Any(random.random_range(5..15));
+            strikes.push(Strike { at, after_ns: Strike::moment(random), failure });
+        }
+        if count > 0 && random.random_range(0..3) == 0 {
+            let failure = match random.random_range(0..4) {
+                0 => Failure::FlushFails,
+                _ => Failure::ProxyIsHeldUp,
+            };
+            let at = At::Any(random.random_range(1..20));
             strikes.push(Strike { at, after_ns: Strike::moment(random), failure });
         }
         strikes
@@ -276,6 +295,16 @@ impl World {
                     self.schedule(WHILE_NS / 10, Event::Back(Place::Application));
                 }
             }
+            Failure::ProxyIsHeldUp => self.hold_up_proxy(),
+            Failure::ProxyIsReplaced => {
+                if let Some(proxy) = self.proxy {
+                    self.kill_node(proxy);
+                    self.course.replaced += 1;
+                    let pause = self.random.random_range(0..1_000_000);
+                    self.schedule(pause, Event::Back(Place::Application));
+                }
+            }
+            Failure::FlushFails => self.disk.next_flush_fails = true,
             Failure::StorageEnds => {
                 self.storage.into_iter().for_each(|storage| self.begin_to_leave(storage));
             }
@@ -320,6 +349,34 @@ impl World {
         its
     }
 
+    /// What the proxy has under way stays so for a while, and its next run, or its next connections, are there before that is over.
+    fn hold_up_proxy(&mut self) {
+        let Some(proxy) = self.proxy else { return };
+        let until = self.now + self.random.random_range(0..OVERTAKEN_NS_MAX);
+        let its: Vec<u64> = self
+            .links
+            .values()
+            .filter(|link| link.node == proxy)
+            .filter_map(|link| link.connection)
+            .collect();
+        match self.random.random_range(0..3) {
+            0 => self.disk_hangs_until = self.disk_hangs_until.max(until),
+            1 => {
+                for connection in its {
+                    let connection = self.connections.get_mut(&connection).expect("a link has it");
+                    connection.late_until = connection.late_until.max(until);
+                }
+            }
+            _ => {
+                self.held_up = Some((proxy, until));
+                its.into_iter().for_each(|connection| self.cut(connection));
+            }
+        }
+        let next = if self.percent(70) { Failure::ProxyIsReplaced } else { Failure::LinksBreak };
+        let delay = self.random.random_range(0..REPLACED_NS_MAX);
+        self.schedule(delay, Event::Strike(next));
+    }
+
     fn lag(&mut self, lag: Lag) {
         self.schedule(lag.until - self.now, Event::CatchUp(lag.host));
         self.lag = Some(lag);
@@ -343,6 +400,14 @@ impl World {
             Peer::Application(_) => None,
         };
         self.storage == Some(connection.node) && from.is_some_and(|node| node.place == Place::Host(lag.host))
+    }
+
+    /// For how long the worker does not take this connection yet, since the proxy is held up; in nanoseconds.
+    pub(super) fn held_up_for(&self, id: u64) -> u64 {
+        let Some((proxy, until)) = self.held_up else { return 0 };
+        let Peer::Link(link) = self.connections[&id].peer else { return 0 };
+        let is_its = self.links.get(&link).is_some_and(|link| link.node == proxy);
+        if is_its { until.saturating_sub(self.now) } else { 0 }
     }
 
     /// A host that lagged behind goes on.

@@ -14,6 +14,7 @@ use forebay_control::response::{
     Wish,
 };
 use forebay_control::{Decision, DecisionKind, HostId, HostSpec, VolumeId, ZoneRange};
+use forebay_nbd::Succession;
 use forebay_origin::OriginTraits;
 use forebay_units::{Bytes, Nanos};
 use rand::{Rng, SeedableRng};
@@ -26,7 +27,7 @@ const HOSTS: u32 = 3;
 /// What lasts a while lasts so long.
 pub(super) const WHILE_NS: u64 = 150_000_000;
 /// Clients ask nothing more from here on, and all that is a fault is over but for what is so for good.
-const CALM_NS: u64 = 900_000_000;
+pub(super) const CALM_NS: u64 = 900_000_000;
 /// By then everything has come to its end.
 const END_NS: u64 = 24_000_000_000;
 
@@ -101,6 +102,12 @@ pub(super) struct Course {
     pub(super) told_and_lost: u64,
     /// Clients were moved away from a host that lagged behind.
     pub(super) left_behind: u64,
+    /// Runs of the proxy that were killed while the next one was about to begin.
+    pub(super) replaced: u64,
+    /// Flushes that the disk failed.
+    pub(super) failed_flushes: u64,
+    /// Requests that waited for those of a connection whose place theirs took.
+    pub(super) overtaking: u64,
 }
 
 impl Course {
@@ -124,6 +131,9 @@ impl Course {
         self.power_failures += other.power_failures;
         self.told_and_lost += other.told_and_lost;
         self.left_behind += other.left_behind;
+        self.replaced += other.replaced;
+        self.failed_flushes += other.failed_flushes;
+        self.overtaking += other.overtaking;
     }
 }
 
@@ -150,6 +160,11 @@ pub(super) struct World {
     pub(super) hosts: Vec<Host>,
     pub(super) cuts: Vec<(Place, Place, u64)>,
     pub(super) lag: Option<Lag>,
+    /// A run of the proxy whose new connections workers take no earlier than then.
+    pub(super) held_up: Option<(u64, u64)>,
+    /// Which place each connection between daemons has, and by which of them a version came to a daemon.
+    pub(super) places: BTreeMap<u64, Succession>,
+    pub(super) carried: BTreeMap<(u64, u64), Vec<u64>>,
     /// On the storage side's disk: the lease, and the data.
     pub(super) lease: Lease,
     pub(super) disk: SimOrigin,
@@ -164,6 +179,9 @@ pub(super) struct World {
     pub(super) doubted_through: u64,
     /// When one was told that all is safe before any has heard of a loss.
     pub(super) false_word: Option<u64>,
+    /// When the disk failed a flush, if no application has heard of it since; and when one was told since that all is safe.
+    pub(super) failed_flush: Option<u64>,
+    pub(super) kept_quiet: Option<u64>,
     pub(super) disk_hangs_until: u64,
     pub(super) answers: BTreeMap<u64, AtOrigin>,
     pub(super) history: History,
@@ -263,6 +281,9 @@ impl World {
             hosts: vec![Host::default(); HOSTS as usize],
             cuts: Vec::new(),
             lag: None,
+            held_up: None,
+            places: BTreeMap::new(),
+            carried: BTreeMap::new(),
             lease: Lease::FIRST,
             disk: SimOrigin::new(traits, CELL),
             boots: 1,
@@ -271,6 +292,8 @@ impl World {
             untold_loss: None,
             doubted_through: 0,
             false_word: None,
+            failed_flush: None,
+            kept_quiet: None,
             disk_hangs_until: 0,
             answers: BTreeMap::new(),
             history: first_history(),
@@ -597,6 +620,10 @@ impl World {
         }
         self.history.check();
         assert_eq!(self.false_word, None, "somebody was told that all is safe, and some of it was lost");
+        assert_eq!(
+            self.kept_quiet, None,
+            "nobody heard of a flush that the disk failed before another one succeeded"
+        );
     }
 
     /// Whoever runs the storage side says that nothing lost comes back.
