@@ -3,24 +3,24 @@
 use super::*;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-fn volumes(world: &World) -> Vec<(VolumeId, VolumeRoute)> {
+pub(super) fn volumes(world: &World) -> Vec<(VolumeId, VolumeRoute)> {
     let (draining, leased) = (world.draining, world.leased);
     let unfit = vec![(UNFIT, "is of another kind".to_owned())];
     vec![(VOLUME, VolumeRoute { name: "db".into(), draining, leased, home: HostId(0), unfit })]
 }
 
-fn fresh(world: &World) -> Responses {
+pub(super) fn fresh(world: &World) -> Responses {
     let mut responses = Responses::new(ResponseRules::default(), hosts());
     volumes(world).into_iter().for_each(|(id, route)| responses.register(id, route));
     responses
 }
 
-fn wish(cache: Bytes) -> Wish {
+pub(super) fn wish(cache: Bytes) -> Wish {
     Wish { cache, flash: Bytes::ZERO, rate: 100.0, host: None }
 }
 
 /// Another controller, which knows what the disk says, or what it finds.
-fn restart(world: &mut World, text: &str) -> Responses {
+pub(super) fn restart(world: &mut World, text: &str) -> Responses {
     world.reports.clear();
     world.skew = -(world.now as i64);
     if !std::mem::take(&mut world.journal_lost) {
@@ -173,7 +173,7 @@ const WAYS: [(Draining, bool); 4] = [
     (Draining::Not, true),
 ];
 
-fn words(world: &World) -> Vec<String> {
+pub(super) fn words(world: &World) -> Vec<String> {
     let orders =
         world.told.iter().filter_map(|line| line.split_once(": ").filter(|(head, _)| head.contains("order")));
     let word = |(_, what): (&str, &str)| what.split([' ', '{']).next().unwrap_or_default().to_owned();
@@ -470,7 +470,7 @@ fn who_can_neither_drain_nor_fence_is_refused() {
 }
 
 /// A cache of this size is wanted for so many seconds; where the volume is then, by which appliance, and with how much, and what was told.
-fn wanted(
+pub(super) fn wanted(
     world: &mut World,
     responses: &mut Responses,
     cache: Bytes,

@@ -4,6 +4,7 @@
 //! or come and not be heard of; orders to one route with a lower epoch than one that it carried out have no effect.
 
 mod courses;
+mod rules;
 
 use super::*;
 use crate::decision::DecisionKind;
