@@ -186,13 +186,16 @@ impl Response {
             }
             // Whoever cannot be stopped may be reached by its clients, who drain it.
             (Phase::StoppingFirst, other) if other != Done && last_try => {
-                let why = why(&other);
-                self.tell_step(
-                    &format!(
-                        "its clients wait for it, since nothing fences it and it cannot be stopped: {why}"
-                    ),
-                    shared,
-                );
+                let leaving = self.leaving.as_mut().expect("on the way back");
+                if !std::mem::replace(&mut leaving.told, true) {
+                    let why = why(&other);
+                    self.tell_step(
+                        &format!(
+                            "its clients wait for it, since nothing fences it and it cannot be stopped: {why}"
+                        ),
+                        shared,
+                    );
+                }
                 self.go(Phase::SwitchingBack, shared);
                 self.pause_until = shared.after_ms(shared.rules.retry_max_ms);
             }

@@ -99,7 +99,7 @@ pub(in super::super) struct Leaving {
     pub(super) doubted: bool,
     /// The appliance is fenced, or is known not to run: nothing is to be drained.
     pub(super) settled: bool,
-    /// It was told that the switch does not succeed.
+    /// It was told that the switch does not succeed, or that clients wait for what cannot be stopped.
     #[serde(default)]
     pub(super) told: bool,
     pub(super) epochs: BackEpochs,

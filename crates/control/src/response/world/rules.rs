@@ -766,3 +766,15 @@ fn a_cache_is_given_room_to_become_twice_as_large() {
         assert_eq!(wanted(&mut world, &mut responses, cache, 10).0, ("serving", Some(1), cache));
     }
 }
+
+#[test]
+fn clients_that_wait_for_a_dead_host_are_told_of_once() {
+    let (mut world, mut responses) = there(Draining::ByItself, false);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.decisions();
+    world.hosts.get_mut(&HostId(0)).unwrap().dead = true;
+    let orders = ordered(&mut world, &mut responses, 3_600, |_| None);
+    let told = told(&mut responses);
+    let waits = told.iter().filter(|told| told.contains("its clients wait for it")).count();
+    assert_eq!(waits, 1, "{} told, {} ordered: {told:?}", told.len(), orders.len());
+}
