@@ -582,3 +582,202 @@ impl Controller {
         reasons.join("; ")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
+    use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_locality::{CurvePoint, MissRatioCurve};
+    use std::sync::Arc;
+
+    const FIRST: VolumeId = VolumeId(1);
+    const SECOND: VolumeId = VolumeId(2);
+    const THIRD: VolumeId = VolumeId(3);
+
+    fn reads(rate: f64) -> Sample {
+        Sample {
+            arrival_rate: rate,
+            miss_rate: rate,
+            origin_read_rate: rate,
+            miss_latency: 5e-3,
+            working_set: 1_000.0,
+            ..Sample::default()
+        }
+    }
+
+    /// Three volumes before one origin, each of which reads 1,000 blocks again and again, the third most and the second least. The first has 100 of them.
+    fn three() -> Controller {
+        let config = ControlConfig { chunk_bytes: 16 * 4096, neighbours_max: 1, ..ControlConfig::default() };
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        for (id, rate) in [(FIRST, 50.0), (SECOND, 20.0), (THIRD, 80.0)] {
+            let spec = VolumeSpec { id, name: format!("v{}", id.0), ..VolumeSpec::any() };
+            controller.register(spec).unwrap();
+            let volume = controller.volumes.get_mut(&id).unwrap();
+            volume.history.extend([reads(rate); 3]);
+            volume.steady = 3;
+            let points = [(0, 1.0), (999, 1.0), (1_000, 0.1)];
+            let point = |(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+            volume.curve = Some(Arc::new(MissRatioCurve::new(points.map(point).to_vec())));
+            volume.curve_accesses = 1_000_000;
+        }
+        let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+        volume(&mut controller, FIRST).grant = Some(Grant { blocks: 100, serves: vec![FIRST], ..grant });
+        controller
+    }
+
+    fn volume(controller: &mut Controller, id: VolumeId) -> &mut super::super::volume::Volume {
+        controller.volumes.get_mut(&id).unwrap()
+    }
+
+    fn grant(controller: &mut Controller) -> &mut Grant {
+        volume(controller, FIRST).grant.as_mut().unwrap()
+    }
+
+    fn scene(controller: &mut Controller) -> Scene {
+        let mut scenes = Scenes::default();
+        let (index, _) = controller.scene_place(&mut scenes, FIRST);
+        scenes.list.swap_remove(index)
+    }
+
+    fn change(blocks: u64, wanted: u64) -> Change {
+        let change = Change::new(blocks, DecisionKind::Granted, String::new(), Vec::new());
+        Change { wanted, ..change }
+    }
+
+    #[test]
+    fn a_cache_that_is_under_way_is_for_whom_else_it_will_do_and_is_spare_no_more() {
+        let mut controller = three();
+        grant(&mut controller).is_spare = true;
+        let mut changes = BTreeMap::from([(SECOND, change(10, 10))]);
+        controller.join(THIRD, &[FIRST, SECOND], &mut changes);
+        let grant = grant(&mut controller);
+        assert_eq!((&grant.serves[..], grant.is_spare), (&[FIRST, THIRD][..], false));
+        assert!(changes[&SECOND].serves.contains(&THIRD));
+    }
+
+    #[test]
+    fn what_is_planned_is_the_most_of_what_there_is_what_is_wanted_and_what_is_ordered() {
+        let planned = |wanted: u64, ordered: Option<(u64, u64)>| {
+            let mut controller = three();
+            grant(&mut controller).wanted = wanted;
+            let changes =
+                ordered.map(|(blocks, wanted)| (FIRST, change(blocks, wanted))).into_iter().collect();
+            let scene = scene(&mut controller);
+            let planned = controller.planned(&scene, &changes);
+            assert_eq!((planned.len(), planned[1]), (3, 0));
+            planned[0]
+        };
+        assert_eq!(planned(0, None), 100);
+        assert_eq!(planned(300, None), 300);
+        assert_eq!(planned(300, Some((400, 0))), 400);
+        assert_eq!(planned(300, Some((50, 500))), 500);
+        assert_eq!(planned(300, Some((50, 50))), 300);
+    }
+
+    #[test]
+    fn the_busiest_neighbours_that_load_the_origin_are_judged() {
+        let judged = |change: fn(&mut Controller)| {
+            let mut controller = three();
+            change(&mut controller);
+            let scene = scene(&mut controller);
+            let judged = controller.judge_neighbours(&scene, 0);
+            judged.into_iter().map(|(at, _)| scene.parties[at].id).collect::<Vec<_>>()
+        };
+        assert_eq!(judged(|_| ()), [THIRD]);
+        assert_eq!(judged(|controller| controller.config.neighbours_max = 8), [THIRD, SECOND]);
+        let idle = |controller: &mut Controller| {
+            controller.config.neighbours_max = 8;
+            volume(controller, THIRD).history = [Sample::default(); 3].into();
+        };
+        assert_eq!(judged(idle), [SECOND]);
+    }
+
+    #[test]
+    fn what_is_awaited_of_a_cache_is_told_with_how_long_it_has_been_made_ready() {
+        let awaited = |change: fn(&mut Controller)| {
+            let mut controller = three();
+            (controller.step, controller.interval_s) = (7, 10.0);
+            change(&mut controller);
+            controller.awaited(FIRST)
+        };
+        let made = |since| format!("the cache of v1 (400KiB) is being made ready, for {since} so far");
+        assert_eq!(
+            awaited(|controller| grant(controller).awaited_since = Some(4)),
+            Some(made(Nanos::secs(30)))
+        );
+        let fills = "the cache of v1 (40KiB of 400KiB) is being filled".to_owned();
+        let is_new = |controller: &mut Controller| {
+            (grant(controller).awaited_since, volume(controller, FIRST).used_blocks) = (None, 10);
+        };
+        assert_eq!(awaited(is_new), Some(fills));
+        let is_full = |controller: &mut Controller| {
+            (grant(controller).awaited_since, volume(controller, FIRST).used_blocks) = (None, 100);
+        };
+        assert_eq!(awaited(is_full), None);
+        assert_eq!(awaited(|controller| grant(controller).blocks = 0), None);
+    }
+
+    #[test]
+    fn whether_a_volume_can_be_cached_is_said_by_its_reads_of_either_kind_and_by_what_its_writes_undo() {
+        let check = |id: VolumeId, change: fn(&mut Sample), sequential: f64, utilisation: f64| {
+            let mut controller = three();
+            let of = volume(&mut controller, id);
+            of.sequential_share = sequential;
+            of.history.iter_mut().for_each(change);
+            let mut scene = scene(&mut controller);
+            scene.utilisation = utilisation;
+            let party = &scene.parties[scene.place(id).unwrap()];
+            controller.check_cacheable(&scene, party)
+        };
+        assert_eq!(check(FIRST, |_| (), 0.0, 0.5), Ok(()));
+        // Those that its cache answers are reads too.
+        let hits = |sample: &mut Sample| {
+            (sample.hit_rate, sample.miss_rate, sample.write_rate) = (40.0, 0.0, 10.0);
+        };
+        assert_eq!(check(FIRST, hits, 0.0, 0.5), Ok(()));
+        let undone = |sample: &mut Sample| (sample.invalidated, sample.filled) = (90.0, 100.0);
+        let found = check(FIRST, undone, 0.0, 0.5);
+        assert!(matches!(found, Err(NotCacheable::Invalidated { .. })), "{found:?}");
+        assert_eq!(check(SECOND, undone, 0.0, 0.5), Ok(()), "it has no cache");
+        let found = check(FIRST, |_| (), 0.95, 0.5);
+        assert!(matches!(found, Err(NotCacheable::Sequential { .. })), "{found:?}");
+        assert_eq!(check(FIRST, |_| (), 0.95, 1.5), Ok(()), "its origin serves not even that");
+    }
+
+    #[test]
+    fn a_cache_is_planned_up_to_what_is_of_use_and_may_be_had_and_never_below_what_there_is() {
+        let most = |blocks: u64, eligible: bool, change: fn(&mut Controller)| {
+            let mut controller = three();
+            change(&mut controller);
+            let scene = scene(&mut controller);
+            let free = controller.hosts_free();
+            let tenant = controller.tenant(&scene, 0, blocks, eligible.then_some(&free));
+            (tenant.blocks_max, tenant.peaking, tenant.stable)
+        };
+        assert_eq!(most(100, true, |_| ()), (1_000, false, true));
+        assert_eq!(most(100, false, |_| ()), (100, false, true));
+        let at_most = |controller: &mut Controller| {
+            volume(controller, FIRST).spec.maximum = Some(Bytes(500 * 4096));
+        };
+        assert_eq!(most(100, true, at_most).0, 500);
+        assert_eq!(most(100, true, |controller| controller.located(FIRST, None, Bytes(300 * 4096))).0, 300);
+        assert_eq!(most(2_000, true, |_| ()).0, 2_000);
+        // Three times what is usual is a peak, and another working set a change.
+        let peaks = |controller: &mut Controller| {
+            let history = &mut volume(controller, FIRST).history;
+            *history = [[reads(10.0); 8].to_vec(), [reads(50.0); 3].to_vec()].concat().into();
+        };
+        assert_eq!(most(100, true, peaks), (1_000, true, true));
+        assert_eq!(most(100, false, peaks), (100, false, true));
+        let changes = |controller: &mut Controller| {
+            let history = &mut volume(controller, FIRST).history;
+            let other = Sample { working_set: 10.0, ..reads(50.0) };
+            *history = [[other; 8].to_vec(), [reads(50.0); 3].to_vec()].concat().into();
+        };
+        assert_eq!(most(100, true, changes), (1_000, false, false));
+    }
+}

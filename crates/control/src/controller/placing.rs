@@ -280,8 +280,37 @@ impl Controller {
 mod tests {
     use super::*;
     use crate::config::ControlConfig;
+    use crate::controller::grant::Grant;
     use crate::inventory::VolumeSpec;
     use crate::observation::HostObservation;
+    use crate::windows::Windows;
+
+    const BLOCKS_OF_MIB: u64 = 256;
+
+    /// Hosts of so many MiB, and three volumes of which the first is on the first host with 2 MiB.
+    fn on_hosts(sizes: &[u64]) -> Controller {
+        let host = |(id, size): (usize, &u64)| {
+            HostSpec::new(HostId(id as u32), format!("h{id}"), id as u32, Bytes::mib(*size))
+        };
+        let hosts = sizes.iter().enumerate().map(host).collect();
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(100), hosts, Vec::new()).unwrap();
+        for id in 0..3 {
+            controller.register(VolumeSpec { id: VolumeId(id), ..VolumeSpec::any() }).unwrap();
+        }
+        grant(&mut controller, 0, 0, 2 * BLOCKS_OF_MIB);
+        controller
+    }
+
+    fn grant(controller: &mut Controller, id: u32, host: u32, blocks: u64) {
+        let grant = Grant::new(HostId(host), 100.0, Windows::assumed(0.05), 0);
+        controller.volumes.get_mut(&VolumeId(id)).unwrap().grant = Some(Grant { blocks, ..grant });
+    }
+
+    fn said(free: Bytes, rests: bool) -> Observation {
+        let said = HostObservation { host: HostId(0), free, beside: Bytes::mib(1), rests };
+        Observation { hosts: vec![said], ..Observation::default() }
+    }
 
     #[test]
     fn what_hosts_say_of_themselves_counts() {
@@ -303,5 +332,75 @@ mod tests {
         // Who says nothing has what it was configured with.
         controller.observe_hosts(&Observation::default());
         assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(0)));
+    }
+
+    #[test]
+    fn what_was_granted_since_a_host_spoke_is_not_there_any_more_with_what_a_new_cache_takes_beside() {
+        let free = |said_free: Option<u64>| {
+            let mut controller = on_hosts(&[8]);
+            let said = said_free.map_or_else(Observation::default, |free| said(Bytes::mib(free), false));
+            controller.observe_hosts(&said);
+            let before = controller.hosts_free().0[0].memory;
+            grant(&mut controller, 1, 0, BLOCKS_OF_MIB);
+            (before, controller.hosts_free().0[0].memory)
+        };
+        // What it was configured with is never exceeded.
+        assert_eq!(free(None), (Bytes::mib(6), Bytes::mib(5)));
+        assert_eq!(free(Some(5)), (Bytes::mib(5), Bytes::mib(3)));
+        assert_eq!(free(Some(50)), (Bytes::mib(6), Bytes::mib(5)));
+    }
+
+    #[test]
+    fn a_host_that_is_left_out_is_told_as_that() {
+        let mut controller = on_hosts(&[8]);
+        controller.observe_hosts(&said(Bytes::ZERO, true));
+        let sums = controller.rooms(&mut Vec::new());
+        assert_eq!(sums, "h0 is left out for a while, since something went wrong there");
+    }
+
+    #[test]
+    fn a_cache_grows_where_it_is_and_one_that_is_not_made_yet_is_as_large_as_any_host_allows() {
+        let mut controller = on_hosts(&[5, 8]);
+        let most = |controller: &Controller, id| {
+            let used = controller.hosts_used();
+            (controller.room_blocks(VolumeId(id)), controller.fit_host(VolumeId(id), 99_999, &used))
+        };
+        let [here, elsewhere] = [5, 8].map(|mib| mib * BLOCKS_OF_MIB);
+        assert_eq!(most(&controller, 0), (here, here));
+        assert_eq!(most(&controller, 1), (elsewhere, elsewhere));
+        // Who makes it knows better, but what it has it has.
+        controller.located(VolumeId(0), None, Bytes::mib(4));
+        assert_eq!(most(&controller, 0), (4 * BLOCKS_OF_MIB, 4 * BLOCKS_OF_MIB));
+        controller.located(VolumeId(0), None, Bytes::mib(1));
+        assert_eq!(most(&controller, 0), (2 * BLOCKS_OF_MIB, 2 * BLOCKS_OF_MIB));
+        // The one host that all share is the master's to divide.
+        assert_eq!(most(&on_hosts(&[5]), 0), (u64::MAX, here));
+        let mut controller = on_hosts(&[8, 8]);
+        controller.volumes.get_mut(&VolumeId(1)).unwrap().spec.host = HostId(1);
+        assert_eq!(controller.choose_host(VolumeId(1), 1, &controller.hosts_used()), Some(HostId(1)));
+    }
+
+    #[test]
+    fn several_caches_fit_only_where_hosts_hold_them_together() {
+        let holds = |controller: &Controller, sizes: &[(u32, f64)]| {
+            let blocks = |&(id, mib): &(u32, f64)| (VolumeId(id), (mib * BLOCKS_OF_MIB as f64) as u64);
+            controller.hosts_hold(&controller.hosts_free(), &sizes.iter().map(blocks).collect::<Vec<_>>())
+        };
+        let mut controller = on_hosts(&[6, 4]);
+        for id in [1, 2] {
+            controller.volumes.get_mut(&VolumeId(id)).unwrap().spec.host = HostId(1);
+        }
+        assert!(holds(&controller, &[(1, 3.0), (2, 3.0)]));
+        // What is there grows where it is, by what it lacks.
+        assert!(holds(&controller, &[(0, 6.0)]) && !holds(&controller, &[(0, 6.5)]));
+        assert!(
+            holds(&controller, &[(0, 5.0), (1, 4.0)]) && !holds(&controller, &[(0, 5.0), (1, 3.5), (2, 2.0)])
+        );
+        assert!(!holds(&on_hosts(&[4, 8]), &[(0, 5.0)]), "it does not move");
+        // Beside each new one there is what it takes beside; the growth of what is there takes none.
+        let mut controller = on_hosts(&[100, 0]);
+        controller.observe_hosts(&said(Bytes::mib(4), false));
+        assert!(holds(&controller, &[(1, 1.5), (2, 1.5)]) && !holds(&controller, &[(1, 2.0), (2, 2.0)]));
+        assert!(holds(&controller, &[(0, 4.0), (2, 1.5)]));
     }
 }

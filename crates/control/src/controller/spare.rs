@@ -327,8 +327,39 @@ fn divide(takers: &[Taker], idle: u64) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::grant::Grant;
+    use super::super::sample::Sample;
     use super::*;
+    use crate::config::ControlConfig;
+    use crate::inventory::{HostId, VolumeSpec};
+    use crate::windows::Windows;
+    use forebay_locality::{CurvePoint, MissRatioCurve};
     use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const ID: VolumeId = VolumeId(1);
+
+    /// A volume that reads a hundred times in a second, of which so many are answered by a cache of 100 blocks with so many in it.
+    fn reading(hits: f64, used: u64) -> Controller {
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        controller.register(VolumeSpec { id: ID, ..VolumeSpec::any() }).unwrap();
+        let volume = controller.volumes.get_mut(&ID).unwrap();
+        volume.history.extend([reads(hits); 8]);
+        let points = [(0, 1.0), (999, 1.0), (1_000, 0.1)];
+        let point = |(size_blocks, miss_ratio)| CurvePoint { size_blocks, miss_ratio };
+        volume.curve = Some(Arc::new(MissRatioCurve::new(points.map(point).to_vec())));
+        volume.curve_accesses = 10_000;
+        volume.used_blocks = used;
+        volume.violated_since = Some(Nanos::ZERO);
+        let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+        volume.grant = Some(Grant { blocks: 100, serves: vec![ID], ..grant });
+        controller
+    }
+
+    fn reads(hits: f64) -> Sample {
+        Sample { arrival_rate: 100.0, hit_rate: hits, miss_rate: 100.0 - hits, ..Sample::default() }
+    }
 
     fn taker(now: u64, most: u64, weight: f64) -> Taker {
         Taker { id: VolumeId(0), now, most, weight }
@@ -350,6 +381,93 @@ mod tests {
         assert_eq!(divide(&[taker(100, 70, 1.0)], 400), [70]);
         assert_eq!(divide(&[taker(100, 100, 1.0)], 99), [99]);
         assert_eq!(divide(&[taker(100, 100, 1.0)], 0), [0]);
+    }
+
+    #[test]
+    fn a_cache_is_given_up_only_where_it_is_full_and_answers_nothing_for_long_and_a_larger_one_may() {
+        let gives_up = |change: fn(&mut Volume), at: u64| {
+            let mut controller = reading(0.0, 90);
+            change(controller.volumes.get_mut(&ID).unwrap());
+            let given_up = controller.give_up_barren(Nanos::secs(at));
+            let volume = &controller.volumes[&ID];
+            assert!(given_up.is_empty() || (volume.is_spare() && volume.unmended.until > 0));
+            !given_up.is_empty()
+        };
+        fn grant(volume: &mut Volume) -> &mut Grant {
+            volume.grant.as_mut().unwrap()
+        }
+        assert!(gives_up(|_| (), 8));
+        assert!(!gives_up(|_| (), 7));
+        assert!(!gives_up(|volume| volume.history = [reads(1.0); 8].into(), 8));
+        assert!(!gives_up(|volume| volume.history = [Sample::default(); 8].into(), 8), "nothing is read");
+        assert!(!gives_up(|volume| volume.used_blocks = 79, 8), "it fills yet");
+        assert!(!gives_up(|volume| (grant(volume).blocks, volume.used_blocks) = (900, 900), 8));
+        assert!(!gives_up(|volume| grant(volume).serves.push(VolumeId(2)), 8), "a neighbour needs it");
+        assert!(!gives_up(|volume| grant(volume).is_spare = true, 8), "it is already");
+    }
+
+    #[test]
+    fn spare_memory_is_for_as_much_as_is_read_soon_and_no_more_than_a_volume_may_have() {
+        let most = |change: fn(&mut Controller)| {
+            let mut controller = reading(0.0, 90);
+            controller.unmended(ID);
+            change(&mut controller);
+            controller.taker(ID).most / 4096
+        };
+        fn spec(controller: &mut Controller) -> &mut VolumeSpec {
+            &mut controller.volumes.get_mut(&ID).unwrap().spec
+        }
+        // What was read so far, and what is read in an interval and a half.
+        let useful = reading(0.0, 90).volumes[&ID].useful_max().unwrap();
+        assert_eq!(most(|_| ()), useful + 150);
+        assert_eq!(most(|controller| spec(controller).maximum = Some(Bytes(200 * 4096))), 200);
+        assert_eq!(most(|controller| spec(controller).minimum = Bytes(50 * 4096)), useful + 100);
+        assert_eq!(most(|controller| spec(controller).may_cache = false), 0);
+        assert_eq!(most(|controller| controller.step = STANDS - 1), useful + 150);
+        assert_eq!(most(|controller| controller.step = STANDS), 0);
+    }
+
+    #[test]
+    fn what_answers_next_to_nothing_is_withdrawn_for_longer_each_time_until_it_answers_something() {
+        // For how long it is barred after so many intervals, of which each answers so many of a hundred reads.
+        let barred = |intervals: &[(u64, f64)]| {
+            let mut controller = reading(0.0, 90);
+            for &(count, hits) in intervals {
+                controller.volumes.get_mut(&ID).unwrap().history = [reads(hits); 8].into();
+                (0..count).for_each(|_| _ = controller.taker(ID));
+            }
+            controller.volumes[&ID].unmended.barred_until
+        };
+        assert_eq!(barred(&[(VAIN - 1, 0.4)]), 0);
+        assert_eq!(barred(&[(VAIN, 0.4)]), VAIN);
+        assert_eq!(barred(&[(VAIN, 0.6)]), 0);
+        assert_eq!(barred(&[(VAIN - 1, 0.0), (1, 1.0), (VAIN - 1, 0.0)]), 0);
+        assert_eq!(barred(&[(2 * VAIN, 0.0)]), 2 * VAIN);
+        assert_eq!(barred(&[(2 * VAIN, 0.0), (1, 1.0), (VAIN, 0.0)]), VAIN);
+        assert_eq!(barred(&[(9 * VAIN, 0.0)]), 64 * VAIN);
+    }
+
+    #[test]
+    fn memory_that_nobody_wants_is_not_counted_as_claimed() {
+        let mut controller = reading(0.0, 90);
+        assert_eq!(controller.claimed(), Bytes(100 * 4096));
+        controller.volumes.get_mut(&ID).unwrap().grant.as_mut().unwrap().is_spare = true;
+        assert_eq!(controller.claimed(), Bytes::ZERO);
+    }
+
+    #[test]
+    fn whoever_asks_for_a_part_of_what_others_want_asks_again_only_after_a_while() {
+        let mut controller = reading(0.0, 90);
+        let mut changes = BTreeMap::new();
+        controller.step = 7;
+        controller.ask(&Taker { id: ID, ..taker(0, 200 * 4096, 1.0) }, &mut changes);
+        let change = &changes[&ID];
+        assert_eq!(
+            (change.blocks, change.wanted, &change.serves[..], change.is_spare),
+            (200, 200, &[ID][..], false)
+        );
+        let asks_from = controller.volumes[&ID].unmended.asks_from;
+        assert_eq!(asks_from, 7 + controller.config.retry_after as u64);
     }
 
     proptest! {
