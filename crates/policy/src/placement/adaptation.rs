@@ -117,3 +117,58 @@ impl Adaptation {
         self.ghosts.as_ref().map_or(0, Ghosts::footprint_bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapts() -> Adaptation {
+        let mut adaptation = Adaptation::new();
+        adaptation.set(true, &shape());
+        adaptation
+    }
+
+    fn shape() -> Shape {
+        Shape { capacity_chunks: 2, tracked_chunks: 16, ..Shape::default() }
+    }
+
+    fn accesses(adaptation: &mut Adaptation, count: u64) {
+        let pace = Pace { margin: 16, cost: 1.5, ticks: 0, chunks_per_second: 1_000.0 };
+        for _ in 0..count {
+            let counted = Counted { chunk: 7, sixteenths: 16, tick: 0 };
+            adaptation.access(Nanos::secs(1), counted, pace);
+        }
+    }
+
+    #[test]
+    fn a_window_has_accesses_enough_to_tell_something() {
+        let mut adaptation = adapts();
+        accesses(&mut adaptation, WINDOW_ACCESSES - 1);
+        assert!(adaptation.knows_little());
+        accesses(&mut adaptation, 1);
+        // Who sets the same again begins nothing anew.
+        adaptation.set(true, &shape());
+        assert!(!adaptation.knows_little());
+        adaptation.end_window(1, 2);
+        assert!(adaptation.knows_little());
+        // Where the threshold is fixed nothing is known, and nothing waited for.
+        adaptation.set(false, &shape());
+        assert_eq!((adaptation.knows_little(), adaptation.footprint_bytes()), (false, 0));
+    }
+
+    #[test]
+    fn a_window_is_charged_a_part_of_what_migrations_cost_and_begins_with_nothing_saved() {
+        let mut adaptation = adapts();
+        [2.0, -5.0].into_iter().for_each(|saved| adaptation.saved(saved));
+        assert_eq!(adaptation.realised, -3.0);
+        adaptation.migrates(64.0);
+        adaptation.end_window(1, 2);
+        assert_eq!((adaptation.realised, adaptation.debt), (0.0, 57.0));
+        adaptation.end_window(1, 2);
+        assert!(adaptation.debt < 57.0);
+        // What filled the tier is no debt of what comes then.
+        adaptation.displaces();
+        adaptation.end_window(2, 2);
+        assert_eq!(adaptation.debt, 0.0);
+    }
+}

@@ -186,4 +186,25 @@ mod tests {
         (0..2_000).for_each(|_| earned.access(false));
         assert_eq!(earned.class(), 0);
     }
+
+    #[test]
+    fn a_life_counts_by_when_its_chunk_was_last_asked_for_or_came() {
+        let mut earned = Earned::new(2);
+        earned.came(0);
+        (0..100).for_each(|_| earned.end_window());
+        // The first was asked for just now; the place of the second was somebody else's long ago.
+        earned.saved(0, 1.0);
+        earned.left(0);
+        earned.came(1);
+        earned.left(1);
+        assert_eq!(earned.classes[0].lives, 2.0);
+    }
+
+    #[test]
+    fn what_accesses_cost_is_taken_from_what_others_saved() {
+        let mut earned = Earned::new(1);
+        earned.came(0);
+        [3.0, -1.0].into_iter().for_each(|saved| earned.saved(0, saved));
+        assert_eq!(earned.classes[0].saved, 2.0);
+    }
 }

@@ -268,4 +268,37 @@ mod tests {
         let (a, _) = heat.remember(10, u32::MAX).unwrap();
         assert_eq!(heat.touch(a, 4), 5);
     }
+
+    #[test]
+    fn whoever_is_coldest_makes_room_and_leaves_no_debt_behind() {
+        for hot in [0, 1] {
+            let mut heat = Heat::new(2);
+            let slots = [10, 11].map(|chunk| heat.remember(chunk, 0).unwrap().0);
+            heat.add(slots[hot], 3, 999);
+            heat.add(slots[1 - hot], -16, 999);
+            assert!(heat.owes(slots[1 - hot]));
+            assert_eq!(heat.remember(12, 0), Some((slots[1 - hot], false)));
+            assert!(!heat.owes(slots[1 - hot]));
+        }
+    }
+
+    #[test]
+    fn who_is_remembered_now_is_no_colder_than_who_sank_before() {
+        let mut heat = Heat::new(4);
+        let (a, _) = heat.remember(10, 0).unwrap();
+        heat.add(a, 16, 999);
+        heat.cool(40);
+        let (b, _) = heat.remember(11, 0).unwrap();
+        assert!(heat.key(b) > heat.key(a));
+    }
+
+    #[test]
+    fn whoever_begins_again_keeps_who_is_marked_and_nobodys_count() {
+        let mut heat = Heat::new(4);
+        let [(a, _), (b, _)] = [10, 11].map(|chunk| heat.remember(chunk, 0).unwrap());
+        heat.set_mark(a, 1);
+        [a, b].into_iter().for_each(|slot| heat.add(slot, 30, 999));
+        heat.reset();
+        assert_eq!((heat.find(10), heat.find(11), heat.count(a)), (Some(a), None, 0));
+    }
 }

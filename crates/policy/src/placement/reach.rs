@@ -89,4 +89,13 @@ mod tests {
         assert_eq!([0, 1, 2, 4, u32::MAX].map(|blocks| Age::of(blocks).0), [0, 1, 2, 3, 31]);
         assert_eq!(tick(Nanos::secs(1)), 953);
     }
+
+    #[test]
+    fn an_array_that_helped_for_long_is_soon_known_to_help_no_more() {
+        let mut reach = Reach::new();
+        (0..100_000).for_each(|_| reach.answered(Age::of(3), false));
+        assert_eq!(reach.weight(Age::of(3)), 0);
+        (0..2_000).for_each(|_| reach.answered(Age::of(3), true));
+        assert!(reach.weight(Age::of(3)) > 8, "{}", reach.weight(Age::of(3)));
+    }
 }

@@ -341,6 +341,47 @@ fn larc_takes_what_is_used_twice_while_it_is_remembered() {
 }
 
 #[test]
+fn what_larc_remembers_is_a_tenth_to_nine_tenths_of_the_tier() {
+    let mut larc = tier(10, placing(Admission::Larc));
+    let target = |placement: &Placement| placement.larc.as_ref().unwrap().target;
+    (0..100).for_each(|chunk| _ = read(&mut larc, chunk));
+    assert_eq!(target(&larc), 9.0);
+    read(&mut larc, 99);
+    // A hit shortens it the faster the longer it is: by 10 / (10 - 9).
+    assert!(read(&mut larc, 99));
+    assert_eq!(target(&larc), 1.0);
+    (0..100).for_each(|_| _ = read(&mut larc, 99));
+    assert_eq!(target(&larc), 1.0);
+}
+
+#[test]
+fn what_larc_would_take_and_cannot_move_now_is_taken_at_its_next_use() {
+    let mut larc = tier(10, Placing { moving_max: 1, ..placing(Admission::Larc) });
+    let mut first = None;
+    for chunk in [1, 1, 2, 2] {
+        let (_, promotion) = ask(&mut larc, Nanos::secs(1), request(chunk, false));
+        first = first.or(promotion);
+    }
+    let first = first.expect("it was used twice").chunk;
+    assert_eq!(first.index, 1);
+    larc.moved(first, true);
+    assert_eq!([2, 2].map(|chunk| read(&mut larc, chunk)), [false, true]);
+}
+
+#[test]
+fn writes_that_a_tier_does_not_take_bring_no_chunk_by_recency() {
+    for admission in [Admission::Lru, Admission::Larc] {
+        let mut placement = tier(10, placing(admission));
+        (0..3).for_each(|_| _ = touch(&mut placement, 1, true));
+        assert_eq!(placement.held(), (0, 0), "{admission}");
+        // Where it takes them they are uses as reads are.
+        let mut placement = tier(10, Placing { write_weight: 1.0, ..placing(admission) });
+        (0..3).for_each(|_| _ = touch(&mut placement, 1, true));
+        assert_eq!(placement.held(), (1, 0), "{admission}");
+    }
+}
+
+#[test]
 fn what_larc_remembered_is_forgotten_with_it() {
     let mut placement = tier(10, placing(Admission::Larc));
     read(&mut placement, 1);

@@ -579,4 +579,70 @@ mod tests {
         access(&mut ghosts, 9);
         assert_eq!(ghosts.take()[0], 1.0);
     }
+
+    #[test]
+    fn where_everything_loses_a_little_less_loss_changes_nothing() {
+        let mut chooser = beginning_with(3);
+        (0..200).for_each(|_| chooser.window(&nets(5, -99.0, -100.0), -100.0, MANY, false));
+        assert_eq!((chooser.current(), chooser.changes), (8, 0));
+    }
+
+    #[test]
+    fn a_change_is_taken_back_by_what_the_threshold_of_before_would_have_had() {
+        // What the ghost of the new one has and the one of the old one, what comes, and whether it goes back.
+        for (promised, old, realised, reversals) in [
+            (150.0, 100.0, 120.0, 0),
+            (150.0, 100.0, 89.0, 1),
+            (-50.0, -100.0, -105.0, 0),
+            (-50.0, -100.0, -111.0, 1),
+        ] {
+            let mut chooser = beginning_with(3);
+            (0..17).for_each(|_| chooser.window(&nets(0, promised, old), realised, MANY, false));
+            assert_eq!((chooser.changes, chooser.reversals), (1, reversals), "{realised}");
+            chooser.restart();
+            assert_eq!(chooser.reversals, reversals, "it is counted from the start of the tier");
+        }
+    }
+
+    #[test]
+    fn what_is_a_leap_is_told_by_the_accesses_of_the_last_few_windows() {
+        let after = |windows| {
+            let mut chooser = Chooser::new();
+            (0..200).for_each(|_| chooser.window(&nets(1, 10.0, 0.0), 10.0, 256, false));
+            (0..windows).for_each(|_| chooser.window(&nets(0, 15.0, 0.0), 0.0, 256, false));
+            chooser.current()
+        };
+        // Of late 60 x (1 - 0.75 ^ 5) = 45.8 to 40 x 0.75 ^ 5 = 9.5, 36 more, where 4 % of the last 1,024 accesses are 41; then 49.3 to 7.1.
+        assert_eq!([after(5), after(6)], [2, 1]);
+    }
+
+    #[test]
+    fn a_tier_that_is_emptied_fills_up_again_only_when_somebody_leaves_again() {
+        let mut filling = Filling::new();
+        filling.displaced = true;
+        assert!(filling.ends(8, 8));
+        assert_eq!([filling.ends(3, 8), filling.ends(8, 8)], [false; 2]);
+    }
+
+    /// Hits that the ghost of the lowest threshold has of accesses at so many seconds, where so many chunks move in a second.
+    fn hits(chunks_per_second: f64, accesses: &[(u64, u64, i64)]) -> f64 {
+        let pace = Pace { margin: 16, cost: 0.0, ticks: 0, chunks_per_second };
+        let mut ghosts = Ghosts::new(&Shape { capacity_chunks: 8, tracked_chunks: 16, ..Shape::default() });
+        for &(second, chunk, sixteenths) in accesses {
+            ghosts.access(Nanos::secs(second), Counted { chunk, sixteenths, tick: 0 }, pace);
+        }
+        ghosts.take()[0]
+    }
+
+    #[test]
+    fn ghosts_move_no_more_chunks_than_the_tier_may() {
+        // Two in a second, and no more after a long time in which nothing moved.
+        let all = [7, 8, 9, 7, 8, 9].map(|chunk| (1_000, chunk, 16));
+        assert_eq!(hits(2.0, &all), 2.0);
+        // One at a time however slowly, and a clock that goes back brings nothing.
+        assert_eq!(hits(0.5, &[(10, 7, 16), (10, 7, 16)]), 1.0);
+        assert_eq!(hits(1.0, &[(10, 7, 16), (1, 8, 16), (10, 8, 16), (10, 8, 16)]), 0.0);
+        // A copy of a write brings no chunk, however hot it is.
+        assert_eq!(hits(1.0, &[(0, 7, 16), (0, 7, 16), (10, 7, -1), (10, 7, 16)]), 0.0);
+    }
 }
