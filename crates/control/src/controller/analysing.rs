@@ -585,11 +585,13 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use super::super::grant::Grant;
+    use super::super::grant::{Effort, Grant};
     use super::super::sample::Sample;
     use super::*;
     use crate::config::ControlConfig;
+    use crate::decision::FactValue;
     use crate::inventory::{HostId, VolumeSpec};
+    use crate::objective::{Objective, Operations};
     use crate::windows::Windows;
     use forebay_locality::{CurvePoint, MissRatioCurve};
     use std::sync::Arc;
@@ -779,5 +781,203 @@ mod tests {
             *history = [[other; 8].to_vec(), [reads(50.0); 3].to_vec()].concat().into();
         };
         assert_eq!(most(100, true, changes), (1_000, false, false));
+    }
+
+    /// What is told of the analyses of violated volumes.
+    fn analysed(
+        controller: &mut Controller,
+        violated: &[VolumeId],
+        mut changes: BTreeMap<VolumeId, Change>,
+    ) -> Vec<Decision> {
+        for id in violated {
+            let objectives = &mut volume(controller, *id).spec.objectives;
+            if objectives.is_empty() {
+                objectives.push(Objective::mean_latency(Nanos::millis(1), Operations::All));
+            }
+        }
+        let mut outcome = StepOutcome::default();
+        controller.analyse(Nanos::ZERO, violated, &mut Scenes::default(), &mut changes, &mut outcome);
+        outcome.decisions
+    }
+
+    fn whose(decisions: &[Decision]) -> Vec<VolumeId> {
+        let judged = |told: &&Decision| told.kind == DecisionKind::InterferenceJudged;
+        decisions.iter().filter(judged).map(|told| told.volume).collect()
+    }
+
+    #[test]
+    fn a_volume_is_left_to_the_cache_that_serves_it_while_that_may_still_do_it() {
+        let is_analysed = |change: fn(&mut Controller), ordered: Option<u64>| {
+            let mut controller = three();
+            (grant(&mut controller).serves, grant(&mut controller).age) = (vec![FIRST, SECOND], 1_000);
+            change(&mut controller);
+            let changes = ordered.map(|blocks| (FIRST, self::change(blocks, 0))).into_iter().collect();
+            !whose(&analysed(&mut controller, &[SECOND], changes)).is_empty()
+        };
+        assert!(is_analysed(|_| (), None), "it had its time");
+        assert!(!is_analysed(|controller| grant(controller).age = 0, None));
+        let others = |controller: &mut Controller| {
+            (grant(controller).age, grant(controller).serves) = (0, vec![FIRST]);
+        };
+        assert!(is_analysed(others, None), "it serves others");
+        let is_spare = |controller: &mut Controller| {
+            (grant(controller).age, grant(controller).is_spare) = (0, true);
+        };
+        assert!(is_analysed(is_spare, None), "it is of memory that nobody wants");
+        let is_least = |controller: &mut Controller| {
+            grant(controller).age = 0;
+            volume(controller, FIRST).spec.minimum = Bytes(100 * 4096);
+        };
+        assert!(is_analysed(is_least, None), "it is what is guaranteed to another");
+        // It tries to end a flood, and has not been in vain yet.
+        fn tries(controller: &mut Controller, intervals: usize) {
+            let effort = Effort { blocks: 50, hits: 0.0, before: 1.0, now: 1.0, intervals };
+            grant(controller).effort = Some(effort);
+        }
+        assert!(!is_analysed(|controller| tries(controller, VAIN_INTERVALS - 1), None));
+        assert!(is_analysed(|controller| tries(controller, VAIN_INTERVALS), None));
+        // It is resized in this step.
+        assert!(!is_analysed(|_| (), Some(200)) && !is_analysed(|_| (), Some(50)));
+        let full = |controller: &mut Controller| controller.located(FIRST, None, Bytes::ZERO);
+        assert!(is_analysed(full, Some(200)), "there is no room for what is ordered");
+        assert!(!is_analysed(full, Some(50)));
+    }
+
+    #[test]
+    fn a_violation_is_left_to_caches_that_fill_or_are_ordered_if_they_are_predicted_to_end_it() {
+        let is_left = |used, age, bound, ordered: Option<u64>| {
+            let mut controller = three();
+            volume(&mut controller, SECOND).spec.objectives =
+                vec![Objective::mean_latency(bound, Operations::All)];
+            (volume(&mut controller, FIRST).used_blocks, grant(&mut controller).age) = (used, age);
+            let changes = ordered.map(|blocks| (FIRST, change(blocks, 0))).into_iter().collect();
+            whose(&analysed(&mut controller, &[SECOND], changes)).is_empty()
+        };
+        let (kept, missed) = (Nanos::secs(1), Nanos::millis(1));
+        assert!(is_left(10, 0, kept, None) && !is_left(10, 0, missed, None));
+        assert!(!is_left(100, 1_000, kept, None), "it is full");
+        assert!(is_left(100, 1_000, kept, Some(200)) && !is_left(100, 1_000, kept, Some(50)));
+    }
+
+    #[test]
+    fn a_volume_that_was_analysed_is_left_alone_for_a_while_unless_it_bursts_and_has_no_cache() {
+        let is_analysed = |id, change: fn(&mut Controller)| {
+            let mut controller = three();
+            volume(&mut controller, id).analyse_from = 1;
+            change(&mut controller);
+            !whose(&analysed(&mut controller, &[id], BTreeMap::new())).is_empty()
+        };
+        fn bursts(controller: &mut Controller) {
+            for id in [FIRST, SECOND] {
+                let calm = [reads(10.0); 12].to_vec();
+                volume(controller, id).history = [calm, [reads(50.0); 3].to_vec()].concat().into();
+            }
+            grant(controller).age = 1_000;
+        }
+        assert!(!is_analysed(SECOND, |_| ()));
+        assert!(is_analysed(SECOND, |controller| controller.step = 1));
+        assert!(is_analysed(SECOND, bursts) && !is_analysed(FIRST, bursts));
+    }
+
+    #[test]
+    fn no_more_volumes_are_analysed_in_a_step_than_are_allowed() {
+        let mut controller = three();
+        controller.config.analyses_max = 1;
+        assert_eq!(whose(&analysed(&mut controller, &[SECOND, THIRD], BTreeMap::new())), [SECOND]);
+    }
+
+    #[test]
+    fn what_is_granted_and_what_is_ordered_is_not_free() {
+        let mut controller = three();
+        let decisions = analysed(
+            &mut controller,
+            &[SECOND],
+            BTreeMap::from([(FIRST, change(150, 0)), (THIRD, change(10, 0))]),
+        );
+        let facts = decisions.iter().flat_map(|told| &told.facts);
+        let free: Vec<_> = facts.filter(|fact| fact.name == "free").map(|fact| &fact.value).collect();
+        assert_eq!(free, [&FactValue::Number(f64::from(64 << 20) - 160.0 * 4096.0)], "{decisions:?}");
+    }
+
+    #[test]
+    fn where_no_curve_is_known_that_is_why_nothing_helps() {
+        let mut controller = three();
+        for id in [FIRST, SECOND, THIRD] {
+            volume(&mut controller, id).curve = None;
+        }
+        let decisions = analysed(&mut controller, &[SECOND], BTreeMap::new());
+        let last = &decisions.last().unwrap().summary;
+        assert!(last.contains("the curves of what could be cached are not known yet"), "{last}");
+    }
+
+    #[test]
+    fn memory_that_nobody_wants_may_help_where_only_memory_or_reuse_is_lacking() {
+        let open = |change: fn(&mut Controller)| {
+            let mut controller = three();
+            change(&mut controller);
+            let scene = scene(&mut controller);
+            let judged = [(2, Interference::Unknown)];
+            let open =
+                controller.open_to_caches(Nanos::ZERO, SECOND, &scene, &judged, &mut StepOutcome::default());
+            (open.parties, open.curve_missing, open.may_help)
+        };
+        // Who was not judged matters to nobody.
+        assert_eq!(open(|_| ()), (vec![false, true, true], false, true));
+        assert_eq!(
+            open(|controller| volume(controller, SECOND).curve = None),
+            (vec![false, false, true], true, false)
+        );
+        assert_eq!(
+            open(|controller| volume(controller, THIRD).curve = None),
+            (vec![false, true, false], true, true)
+        );
+        let none = |controller: &mut Controller| volume(controller, SECOND).spec.maximum = Some(Bytes::ZERO);
+        assert_eq!(open(none), (vec![false, false, true], false, true));
+        let forbidden = |controller: &mut Controller| volume(controller, SECOND).spec.may_cache = false;
+        assert_eq!(open(forbidden), (vec![false, false, true], false, false));
+    }
+
+    #[test]
+    fn only_caches_of_neighbours_that_take_much_away_relieve() {
+        let mut controller = three();
+        volume(&mut controller, SECOND).spec.objectives =
+            vec![Objective::mean_latency(Nanos::millis(1), Operations::All)];
+        let scene = scene(&mut controller);
+        // A part of a loop answers nothing, and its own cache is no neighbour's.
+        assert_eq!(controller.relieving(&scene, 1, &[100, 0, 0]), []);
+        assert_eq!(controller.relieving(&scene, 1, &[0, 1_000, 0]), []);
+    }
+
+    #[test]
+    fn neighbours_of_which_nothing_is_known_are_not_said_to_interfere() {
+        let mut controller = three();
+        let scene = scene(&mut controller);
+        let summary =
+            |judged| controller.tell_interference(Nanos::ZERO, SECOND, &scene, &[(2, judged)]).summary;
+        assert_eq!(summary(Interference::Unknown), "no neighbour is seen to interfere with v2");
+        assert_eq!(summary(Interference::SharedOrigin), "v3 may interfere with v2");
+    }
+
+    #[test]
+    fn an_alternative_is_told_with_why_it_was_not_chosen() {
+        let mut controller = three();
+        let scene = scene(&mut controller);
+        let solution = Solution {
+            sizes: vec![(1, 1_024)],
+            cost: Bytes::mib(4),
+            excess: 0.5,
+            reached: false,
+            harmed: Vec::new(),
+            peaking: false,
+            unstable: false,
+        };
+        let told = |is_chosen, free| {
+            let alternative =
+                controller.alternatives(&scene, std::slice::from_ref(&solution), is_chosen, free).remove(0);
+            (alternative.chosen, alternative.reason)
+        };
+        let beyond = "leaves it 50 % beyond the objective";
+        assert_eq!(told(false, Bytes::mib(1)), (false, format!("{beyond}; needs more than is free")));
+        assert_eq!(told(true, Bytes::mib(4)), (true, beyond.to_owned()));
     }
 }

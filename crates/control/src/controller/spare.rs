@@ -331,7 +331,8 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::config::ControlConfig;
-    use crate::inventory::{HostId, VolumeSpec};
+    use crate::inventory::{HostId, HostSpec, VolumeSpec};
+    use crate::objective::{Objective, Operations};
     use crate::windows::Windows;
     use forebay_locality::{CurvePoint, MissRatioCurve};
     use proptest::prelude::*;
@@ -445,6 +446,69 @@ mod tests {
         assert_eq!(barred(&[(2 * VAIN, 0.0)]), 2 * VAIN);
         assert_eq!(barred(&[(2 * VAIN, 0.0), (1, 1.0), (VAIN, 0.0)]), VAIN);
         assert_eq!(barred(&[(9 * VAIN, 0.0)]), 64 * VAIN);
+    }
+
+    #[test]
+    fn what_others_want_and_what_is_guaranteed_is_not_spare() {
+        // Blocks that a volume which nothing mends gets of 1,024, of which another wants so many.
+        let given = |change: fn(&mut Controller), wanted: u64| {
+            let mut controller = reading(0.0, 0);
+            controller.capacity = Bytes::mib(4);
+            controller.config.chunk_bytes = 4096;
+            controller.volumes.get_mut(&ID).unwrap().grant = None;
+            let other = VolumeId(2);
+            controller.register(VolumeSpec { id: other, ..VolumeSpec::any() }).unwrap();
+            controller.volumes.get_mut(&other).unwrap().history.extend([reads(0.0); 8]);
+            controller.unmended(ID);
+            change(&mut controller);
+            let wants = Change::new(wanted, DecisionKind::Granted, String::new(), Vec::new());
+            let mut changes: BTreeMap<_, _> =
+                (wanted > 0).then_some((other, Change { wanted, ..wants })).into_iter().collect();
+            controller.spare(Nanos::ZERO, &mut Scenes::default(), &mut changes, &mut StepOutcome::default());
+            changes.get(&ID).map(|change| (change.blocks, change.is_spare))
+        };
+        assert_eq!(given(|_| (), 0), Some((1_024, true)));
+        assert_eq!(given(|_| (), 500), Some((524, true)));
+        let minimum = |controller: &mut Controller| {
+            controller.volumes.get_mut(&ID).unwrap().spec.minimum = Bytes(100 * 4096);
+        };
+        assert_eq!(given(minimum, 500), Some((524, true)), "what it is guaranteed is a part of it");
+        assert_eq!(given(|controller| controller.config.spare_share = 0.5, 500), Some((262, true)));
+        assert_eq!(given(|controller| controller.config.spare_share = 0.0, 500), None);
+        // On hosts where caches are made when they are needed it is not ours.
+        let hosts = |controller: &mut Controller| {
+            let host = |id| HostSpec::new(HostId(id), format!("h{id}"), 0, Bytes::mib(4));
+            controller.hosts = vec![host(0), host(1)];
+        };
+        assert_eq!(given(hosts, 0), None);
+    }
+
+    #[test]
+    fn a_cache_of_spare_memory_that_keeps_an_objective_is_one_like_any_other_from_then_on() {
+        let kept = |bound: Nanos, change: fn(&mut Volume)| {
+            let mut controller = reading(0.0, 0);
+            controller.unmended(ID);
+            let volume = controller.volumes.get_mut(&ID).unwrap();
+            volume.spec.objectives = vec![Objective::mean_latency(bound, Operations::All)];
+            let seen =
+                Sample { origin_read_rate: 10.0, miss_latency: 5e-3, hit_latency: 1e-4, ..reads(90.0) };
+            volume.history = [seen; 8].into();
+            (volume.steady, volume.violated_since, volume.used_blocks) = (8, None, 1_000);
+            let grant = volume.grant.as_mut().unwrap();
+            (grant.blocks, grant.is_spare, grant.rate_at_grant) = (1_000, true, 1.0);
+            change(volume);
+            let kept = controller.kept_by_spare(&mut Scenes::default());
+            let volume = &controller.volumes[&ID];
+            (
+                kept.len(),
+                volume.is_spare(),
+                volume.unmended.until,
+                volume.grant.as_ref().unwrap().rate_at_grant,
+            )
+        };
+        assert_eq!(kept(Nanos::millis(1), |_| ()), (1, false, 0, 100.0));
+        assert_eq!(kept(Nanos::secs(1), |_| ()), (0, true, STANDS, 1.0), "it is kept without it, too");
+        assert_eq!(kept(Nanos::millis(1), |volume| volume.violated_since = Some(Nanos::ZERO)).0, 0);
     }
 
     #[test]
