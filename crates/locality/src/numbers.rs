@@ -7,6 +7,7 @@
 
 use crate::table::KeyTable;
 use crate::volume_block_key;
+use forebay_units::prefetch;
 
 /// A page has so many blocks, as many as a word has bits.
 const PAGE_SHIFT: u32 = 6;
@@ -68,6 +69,22 @@ impl BlockNumbers {
         self.paged += u64::from(*seen >> place & 1 == 0);
         *seen |= 1 << place;
         Some((page as u32) << PAGE_SHIFT | place)
+    }
+
+    /// Has fetched from memory what [`BlockNumbers::number`] reads first for this block. To be called well before it, and before [`BlockNumbers::fetch_page`].
+    #[inline]
+    pub fn fetch_key(&self, volume: u32, block: u64) {
+        self.pages.fetch(volume_block_key(volume, block >> PAGE_SHIFT));
+    }
+
+    /// Has fetched what [`BlockNumbers::number`] reads last for this block, unless another page stands where its own should.
+    #[inline]
+    pub fn fetch_page(&self, volume: u32, block: u64) {
+        // Without a branch on whether it is the right one, which nobody could foresee.
+        let page = self.pages.likely(volume_block_key(volume, block >> PAGE_SHIFT)) as usize;
+        if let Some(seen) = self.seen.get(page) {
+            prefetch(seen);
+        }
     }
 
     #[cold]
@@ -151,6 +168,9 @@ mod tests {
                 let random = mix64(step);
                 // Not mixed as keys are, which would make keys of different volumes meet.
                 let key = ((random >> 60) as u32 % 3, mix64(random % 4_000 + 1_000_000) % spread);
+                // Whoever looks ahead may ask for blocks that nobody has seen.
+                numbers.fetch_key(key.0, key.1);
+                numbers.fetch_page(key.0, key.1);
                 let number = numbers.number(key.0, key.1).expect("there are enough");
                 assert_eq!(*known.entry(key).or_insert(number), number);
             }

@@ -4,7 +4,7 @@
 //! growth by half keeps the table between 53% and 80% full). It is not a general map: stamps are never absent, there is no
 //! iteration order worth relying on, and nothing is ever removed.
 
-use forebay_units::mix64;
+use forebay_units::{mix64, prefetch};
 
 /// A value that a [`KeyTable`] keeps beside a key; one value marks an empty slot.
 pub(crate) trait Stamp: Copy + PartialEq {
@@ -112,6 +112,18 @@ impl<S: Stamp> KeyTable<S> {
             // The top bit says that the key is not in its home slot, so that the load cannot be optimised away.
             *home = at as u32 | u32::from(!(slot.is(key) && slot.stamp != S::EMPTY)) << 31;
         }
+    }
+
+    /// Has the home slot of `key` fetched from memory.
+    #[inline]
+    pub(crate) fn fetch(&self, key: u64) {
+        prefetch(&self.slots[self.home(key)]);
+    }
+
+    /// What stands in the home slot of `key`: its stamp, or that of a key beside it, or the mark of an empty slot.
+    #[inline]
+    pub(crate) fn likely(&self, key: u64) -> S {
+        self.slots[self.home(key)].stamp
     }
 
     /// Stores `stamp` for `key`, whose hint came from [`KeyTable::warm`]; yields the stamp before. There must be room.

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// Accesses that are passed on together: long enough that passing costs nothing, short enough for the processor's caches (512 KiB).
 const BATCH: usize = 64 << 10;
 
+/// So many requests before its turn comes, what the number of a request's first block is read from is fetched; twice as many before, what leads there.
+const AHEAD: usize = 12;
+
 /// Splits requests and gives their blocks small numbers.
 pub(super) struct Splitter {
     block_size: BlockSize,
@@ -43,8 +46,31 @@ impl Splitter {
         }
     }
 
+    /// Adds the accesses of `requests`, and passes on every batch that is full.
+    pub(super) fn add_all(
+        &mut self,
+        requests: &[Request],
+        mut pass_on: impl FnMut(Arc<[Access]>),
+    ) -> Result<(), Failure> {
+        for (at, request) in requests.iter().enumerate() {
+            // The blocks of a request are mostly of one page.
+            if let Some(later) = requests.get(at + 2 * AHEAD) {
+                self.numbers.fetch_key(later.volume.0, later.offset >> self.block_size.shift());
+            }
+            if let Some(later) = requests.get(at + AHEAD) {
+                self.numbers.fetch_page(later.volume.0, later.offset >> self.block_size.shift());
+            }
+            self.add(request)?;
+            // A request of many blocks must not make a batch that is many times as long as others.
+            while let Some(batch) = self.full_batch() {
+                pass_on(batch);
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the accesses of `request`.
-    pub(super) fn add(&mut self, request: &Request) -> Result<(), Failure> {
+    fn add(&mut self, request: &Request) -> Result<(), Failure> {
         let counts = match (request.operation, self.requests) {
             (Operation::Read, _) | (Operation::Write, RequestsArg::All) => true,
             (Operation::Write, RequestsArg::ReadHits) => false,
@@ -89,7 +115,7 @@ impl Splitter {
     }
 
     /// The next batch, if there are accesses for a whole one.
-    pub(super) fn full_batch(&mut self) -> Option<Arc<[Access]>> {
+    fn full_batch(&mut self) -> Option<Arc<[Access]>> {
         (self.pending.len() >= BATCH).then(|| self.pending.drain(..BATCH).collect())
     }
 

@@ -216,13 +216,7 @@ fn each_batch(
     let mut requests = Vec::new();
     while reader.next_batch(&mut requests).map_err(input::trace_failure)? > 0 {
         splitter.count_without_bytes(&requests);
-        for request in &requests {
-            splitter.add(request)?;
-            // A request of many blocks must not make a batch that is many times as long as others.
-            while let Some(batch) = splitter.full_batch() {
-                pass_on(batch);
-            }
-        }
+        splitter.add_all(&requests, &mut pass_on)?;
     }
     splitter.rest().into_iter().for_each(pass_on);
     Ok(())
