@@ -449,7 +449,9 @@ fn over_tcp_a_token_lets_in_and_nothing_else_does() {
         assert!(NbdOrigin::connect(&uri(export), options).is_err(), "{export}");
     }
     let client = NbdOrigin::connect(&uri("db.0123456789abcdef"), options).unwrap();
-    assert_eq!(daemon.status().volumes[0].connections, 1);
+    // Its worker takes it after it was let in.
+    let is_taken = || daemon.status().volumes[0].connections == 1;
+    eventually("its connection is taken", Duration::from_secs(20), is_taken);
     let (status, body) = ask(good, "POST", "/api/v1/volumes/db/drain", "{\"within_ms\": 5000}");
     assert!(status == 200 && body.contains("\"completely\":true"), "{body}");
     drop(client);
