@@ -340,9 +340,7 @@ fn on_the_way_back(
             responses = restart(&mut world, &kept);
             responses.give_back(VOLUME, "its load is low");
         }
-        for (_, id, outcome) in std::mem::take(&mut world.reports) {
-            responses.report(id, outcome, world.clock());
-        }
+        world.tell_reports(&mut responses);
         responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
         told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
     }
@@ -398,9 +396,7 @@ fn a_lease_that_was_lost_is_raised_again_and_what_was_cached_meanwhile_is_left()
                 let kept = serde_json::to_string(&responses.journal()).unwrap();
                 responses = restart(&mut world, &kept);
             }
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
+            world.tell_reports(&mut responses);
             let order = responses.step(world.clock()).remove(0);
             assert_eq!(order.what, What::Fence { epoch: fenced.0, holder: fenced.1 });
             world.take(order);
@@ -425,9 +421,7 @@ fn where_nothing_is_cached_a_lost_lease_is_raised_again_and_nobody_is_moved() {
     let ordered = words(&world).len();
     for _ in 0..40 {
         world.pass(250);
-        for (_, id, outcome) in std::mem::take(&mut world.reports) {
-            responses.report(id, outcome, world.clock());
-        }
+        world.tell_reports(&mut responses);
         responses.lease_seen(VOLUME, world.lease.0);
         responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
     }
@@ -480,9 +474,7 @@ pub(super) fn wanted(
     let mut told = Vec::new();
     for _ in 0..seconds * 4 {
         world.pass(250);
-        for (_, id, outcome) in std::mem::take(&mut world.reports) {
-            responses.report(id, outcome, world.clock());
-        }
+        world.tell_reports(responses);
         responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
         told.extend(responses.decisions().into_iter().map(|decision| decision.summary));
     }
@@ -519,9 +511,7 @@ fn who_cannot_grow_is_not_told_so_again_whenever_its_load_changes() {
     let mut told = Vec::new();
     for second in 0..20 {
         world.pass(1_000);
-        for (_, id, outcome) in std::mem::take(&mut world.reports) {
-            responses.report(id, outcome, world.clock());
-        }
+        world.tell_reports(&mut responses);
         let rate = if second % 2 == 0 { 64.0 } else { 128.0 };
         responses.want(VOLUME, Wish { rate, ..wish(Bytes::mib(140)) });
         responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
@@ -543,9 +533,7 @@ fn a_size_that_an_appliance_does_not_get_is_told_once() {
         let (mut told, mut asked) = (Vec::new(), 0);
         for _ in 0..400 {
             world.pass(1_000);
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
+            world.tell_reports(&mut responses);
             for order in responses.step(world.clock()) {
                 match order.what {
                     What::Resize { .. } if refuses => {
@@ -629,9 +617,7 @@ fn while_the_journal_cannot_be_kept_nothing_is_begun_and_nothing_fails_by_that()
         let mut ordered = Vec::new();
         for _ in 0..seconds {
             world.pass(1_000);
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
+            world.tell_reports(responses);
             for order in responses.step(world.clock()) {
                 ordered.push(order.what.word());
                 world.take(order);
@@ -675,9 +661,7 @@ fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
     responses.hold(true);
     world.lease = (0, Holder::Original);
     responses.lease_seen(VOLUME, 0);
-    for (_, id, outcome) in std::mem::take(&mut world.reports) {
-        responses.report(id, outcome, world.clock());
-    }
+    world.tell_reports(&mut responses);
     let order = responses.step(world.clock()).remove(0);
     assert_eq!(order.what, What::Fence { epoch: fenced.0, holder: fenced.1 });
     assert!(!responses.needs_journal(&order), "it would be refused");
@@ -687,9 +671,7 @@ fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
     for second in 0..40 {
         responses.hold(second < 20);
         world.pass(1_000);
-        for (_, id, outcome) in std::mem::take(&mut world.reports) {
-            responses.report(id, outcome, world.clock());
-        }
+        world.tell_reports(&mut responses);
         for order in responses.step(world.clock()) {
             let needs = !matches!(order.what, What::Probe { .. });
             assert_eq!(responses.needs_journal(&order), needs, "{order:?}");
@@ -715,9 +697,7 @@ fn a_size_that_may_be_another_is_ordered_again() {
         responses.want(VOLUME, wish(Bytes::mib(20)));
         while cache(&world) == CACHE {
             world.pass(250);
-            for (_, id, outcome) in std::mem::take(&mut world.reports) {
-                responses.report(id, outcome, world.clock());
-            }
+            world.tell_reports(&mut responses);
             responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
         }
         if restarts {

@@ -166,6 +166,13 @@ fn hosts() -> Vec<HostSpec> {
 }
 
 impl World {
+    /// Tells everything that is reported, at once.
+    fn tell_reports(&mut self, responses: &mut Responses) {
+        for (_, id, outcome) in std::mem::take(&mut self.reports) {
+            responses.report(id, outcome, self.clock());
+        }
+    }
+
     fn new(draining: Draining, leased: bool, strikes: Vec<Strike>) -> World {
         World {
             draining,

@@ -1,0 +1,221 @@
+//! How clients come to an appliance and back, what fences what, and what is told of it.
+
+use super::*;
+
+#[test]
+fn why_a_cache_went_is_told_and_stands_until_there_is_another() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.decisions();
+    responses.give_back(VOLUME, "its load is low");
+    ordered(&mut world, &mut responses, 20, |_| None);
+    assert_eq!(told(&mut responses), ["db is on the original route: its load is low"]);
+    assert_eq!(status(&responses).why.as_deref(), Some("its load is low"));
+    // It was moved away from a host that is gone: that is why.
+    wanted(&mut world, &mut responses, CACHE, 10);
+    world.machines.clear();
+    ordered(&mut world, &mut responses, 5, |_| None);
+    let why = status(&responses).why.unwrap_or_default();
+    assert!(why.contains("does not answer"), "{why}");
+    let (mut world, mut responses) = there_on(hosts()[..1].to_vec(), ResponseRules::default());
+    responses.want(VOLUME, wish(CACHE));
+    ordered(&mut world, &mut responses, 10, |what| if what.word() == "start" { no() } else { None });
+    let status = status(&responses);
+    assert_eq!((status.step, status.why.as_deref()), ("original route", Some("it does not start: no")));
+}
+
+#[test]
+fn a_lease_that_is_raised_by_the_step_at_hand_is_not_raised_again_and_nobody_is_moved_for_it() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.give_back(VOLUME, "its load is low");
+    ordered(&mut world, &mut responses, 20, |_| None);
+    responses.want(VOLUME, wish(CACHE));
+    // It is seen to be lost while the fence behind the clients is out.
+    loop {
+        world.pass(250);
+        world.tell_reports(&mut responses);
+        let orders = responses.step(world.clock());
+        let is_out = orders.iter().any(|order| order.what.word() == "fence");
+        orders.into_iter().for_each(|order| world.take(order));
+        if is_out {
+            break;
+        }
+    }
+    responses.lease_seen(VOLUME, 0);
+    let orders = ordered(&mut world, &mut responses, 20, |_| None);
+    assert_eq!(times(&orders, "fence"), [0u64; 0]);
+    assert_eq!((status(&responses).step, status(&responses).appliance), ("serving", Some(ApplianceId(2))));
+}
+
+#[test]
+fn whoever_is_behind_a_fence_is_brought_back_where_the_route_is_not_switched() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    world.in_doubt = true;
+    responses.want(VOLUME, wish(CACHE));
+    let mut refused = false;
+    let orders = ordered(&mut world, &mut responses, 30, |what| match what {
+        What::Switch { to: Target::Appliance { .. }, settled: true, .. } => {
+            refused = true;
+            no()
+        }
+        _ => None,
+    });
+    assert!(refused, "{orders:?}");
+    let back = orders.iter().any(|(_, what)| matches!(what, What::Switch { to: Target::Original, .. }));
+    assert!(back && world.admits(world.path), "{orders:?}");
+}
+
+#[test]
+fn a_way_back_that_does_not_succeed_is_told_once() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.decisions();
+    responses.give_back(VOLUME, "its load is low");
+    ordered(&mut world, &mut responses, 3_600, |what| if what.word() == "switch" { silence() } else { None });
+    let told = told(&mut responses);
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[test]
+fn where_clients_are_is_told_only_where_it_is_known() {
+    let (mut world, mut responses) = there(Draining::Not, true);
+    responses.want(VOLUME, wish(CACHE));
+    let mut seen = Vec::new();
+    for quarter in 0..80 {
+        if quarter == 20 {
+            responses.give_back(VOLUME, "its load is low");
+        }
+        world.pass(250);
+        world.tell_reports(&mut responses);
+        responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
+        let status = status(&responses);
+        seen.push((status.step, status.route));
+    }
+    seen.dedup();
+    let expected = [
+        ("room claimed", "original"),
+        ("starting", "original"),
+        ("waiting for an answer", "original"),
+        ("fencing the original path", "original"),
+        ("switching", "unknown"),
+        ("serving", "appliance"),
+        ("fencing the appliance", "unknown"),
+        ("switching back", "unknown"),
+        ("stopping", "original"),
+        ("original route", "original"),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn an_appliance_that_does_not_answer_is_asked_once_to_drain_before_it_is_fenced() {
+    for (hangs, tries) in [(true, 1), (false, 3)] {
+        let (mut world, mut responses) = there(Draining::ByItself, true);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        if hangs {
+            world.machines.values_mut().for_each(|machine| machine.condition = Condition::Hangs);
+        } else {
+            responses.give_back(VOLUME, "its load is low");
+        }
+        let orders = ordered(&mut world, &mut responses, 20, |what| match what {
+            What::Switch { to: Target::Original, settled: false, .. } => {
+                Some(Outcome::NotDrained("something is out".to_owned()))
+            }
+            _ => None,
+        });
+        let drains = |what: &What| matches!(what, What::Switch { to: Target::Original, settled: false, .. });
+        assert_eq!(orders.iter().filter(|(_, what)| drains(what)).count(), tries, "{orders:?}");
+        assert!(world.admits(world.path));
+    }
+}
+
+#[test]
+fn an_appliance_that_clients_may_be_on_is_not_stopped_because_the_route_tells_nothing() {
+    // It does not answer the controller; of the route nothing is heard for a while, or nobody is there for a moment.
+    let nobody = || Some(Outcome::NoClient("nobody is there".to_owned()));
+    for answer in [&silence as &dyn Fn() -> Option<Outcome>, &no, &nobody] {
+        let (mut world, mut responses) = there(Draining::ByItself, false);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        world.hosts.get_mut(&HostId(0)).unwrap().cut_until = world.now + 15_000;
+        let mut switches = 0;
+        let orders = ordered(&mut world, &mut responses, 40, |what| match what {
+            What::Switch { to: Target::Original, .. } => {
+                switches += 1;
+                if switches <= 2 { answer() } else { None }
+            }
+            _ => None,
+        });
+        let words: Vec<&str> = orders.iter().map(|(_, what)| what.word()).collect();
+        let words: Vec<&&str> = words.iter().filter(|word| ["switch", "stop"].contains(word)).collect();
+        assert_eq!(words[..4], [&"switch", &"switch", &"switch", &"stop"], "{orders:?}");
+    }
+}
+
+#[test]
+fn an_appliance_without_a_lease_that_nobody_is_on_is_stopped_before_the_route_is_left_to_who_comes() {
+    let (mut world, mut responses) = there(Draining::ByItself, false);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    world.is_deserted = true;
+    responses.give_back(VOLUME, "its load is low");
+    let orders = ordered(&mut world, &mut responses, 40, |_| None);
+    let words: Vec<&str> = orders.iter().map(|(_, what)| what.word()).collect();
+    let expected = ["switch", "switch", "switch", "stop", "switch", "switch", "switch", "stop"];
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn what_was_never_moved_is_told_where_somebody_had_to_wait_for_that() {
+    for (silent, expected) in [(0, 0), (1, 1)] {
+        let (mut world, mut responses) = there(Draining::ByItself, true);
+        responses.adopt_unknown(VOLUME);
+        let mut looks = 0;
+        ordered(&mut world, &mut responses, 10, |_| {
+            looks += 1;
+            if looks <= silent { silence() } else { None }
+        });
+        let told = told(&mut responses);
+        assert_eq!(
+            told.iter().filter(|told| told.contains("it was never moved")).count(),
+            expected,
+            "{told:?}"
+        );
+    }
+}
+
+#[test]
+fn a_lost_lease_that_somebody_else_has_raised_is_left_to_them_and_the_next_is_above_it() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.lease_seen(VOLUME, 0);
+    // It is not told more often than once a second.
+    let orders =
+        ordered(&mut world, &mut responses, 10, |what| if what.word() == "fence" { silence() } else { None });
+    let fences = times(&orders, "fence").len();
+    assert!((6..=10).contains(&fences), "{fences}");
+    responses.decisions();
+    let orders = ordered(&mut world, &mut responses, 3, |what| match what {
+        What::Fence { epoch: 1, .. } => Some(Outcome::Stale { epoch: 500 }),
+        What::Fence { .. } | What::Switch { .. } => silence(),
+        _ => None,
+    });
+    let words: Vec<&str> =
+        orders.iter().map(|(_, what)| what.word()).filter(|word| *word != "probe").collect();
+    assert_eq!(words[..2], ["fence", "switch"]);
+    let is_above = |what: &What| !matches!(what, What::Switch { epoch, .. } if *epoch <= 500);
+    assert!(orders.iter().all(|(_, what)| is_above(what)), "{orders:?}");
+    let why = status(&responses).why.unwrap_or_default();
+    assert_eq!(why, "its lease was lost, and is at epoch 500 since: somebody else raised it");
+}
+
+#[test]
+fn clients_that_wait_for_a_dead_host_are_told_of_once() {
+    let (mut world, mut responses) = there(Draining::ByItself, false);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    responses.decisions();
+    world.hosts.get_mut(&HostId(0)).unwrap().dead = true;
+    let orders = ordered(&mut world, &mut responses, 3_600, |_| None);
+    let told = told(&mut responses);
+    let waits = told.iter().filter(|told| told.contains("its clients wait for it")).count();
+    assert_eq!(waits, 1, "{} told, {} ordered: {told:?}", told.len(), orders.len());
+}
