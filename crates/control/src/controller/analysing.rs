@@ -375,12 +375,12 @@ impl Controller {
     /// The parties whose caches take away a good part of what the party at `place` would be beyond its objective without
     /// them.
     pub(super) fn relieving(&self, scene: &Scene, place: usize, planned: &[u64]) -> Vec<VolumeId> {
-        let with = scene.excess(planned)[place];
+        let with = scene.excess(planned)[place].max(0.0);
         let relieves = |&at: &usize| {
             let mut blocks = planned.to_vec();
             blocks[at] = 0;
-            let without = scene.excess(&blocks)[place];
-            without.max(0.0) - with >= BEST_EFFORT_MIN * without.max(0.05)
+            let without = scene.excess(&blocks)[place].max(0.0);
+            without - with >= BEST_EFFORT_MIN * without.max(0.05)
         };
         let cached = (0..planned.len()).filter(|&at| at != place && planned[at] > 0);
         cached.filter(relieves).map(|at| scene.parties[at].id).collect()

@@ -357,6 +357,9 @@ fn only_caches_of_neighbours_that_take_much_away_relieve() {
     // A part of a loop answers nothing, and its own cache is no neighbour's.
     assert_eq!(controller.relieving(&scene, 1, &[100, 0, 0]), []);
     assert_eq!(controller.relieving(&scene, 1, &[0, 1_000, 0]), []);
+    // Where the objective is kept with and without it there is nothing to take away.
+    assert!(scene.excess(&[0, 1_000, 0])[1] < 0.0);
+    assert_eq!(controller.relieving(&scene, 1, &[100, 1_000, 0]), []);
 }
 
 #[test]
