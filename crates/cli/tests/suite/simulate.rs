@@ -143,6 +143,64 @@ fn recorded_traces_have_the_misses_they_had() {
     }
 }
 
+/// Misses that libCacheSim 0.3.5 has, at 100, 1,000 and 5,000 objects, as `scripts/bench-libcachesim --only misses` prints them; the policies that
+/// both define alike.
+#[test]
+fn recorded_traces_have_the_misses_that_another_simulator_has() {
+    type Row = (&'static str, [u64; 3]);
+    let cases: [(&str, [Row; 7]); 3] = [
+        (
+            "arc_OLTP.lis.zst",
+            [
+                ("fifo", [838_653, 653_340, 459_965]),
+                ("lru", [838_480, 614_023, 423_702]),
+                ("clock", [839_005, 609_973, 422_067]),
+                ("lfu", [888_489, 787_687, 658_219]),
+                ("arc", [821_871, 558_130, 409_065]),
+                ("sieve", [877_817, 616_519, 439_840]),
+                ("belady", [655_929, 424_052, 290_069]),
+            ],
+        ),
+        (
+            "cloudphysics_sample.oracleGeneral.bin.zst",
+            [
+                ("fifo", [101_495, 95520, 91581]),
+                ("lru", [100_215, 94823, 91527]),
+                ("clock", [100_047, 94727, 91458]),
+                ("lfu", [100_973, 95562, 89798]),
+                ("arc", [97330, 94027, 87770]),
+                ("sieve", [98130, 93975, 89798]),
+                ("belady", [94010, 87025, 71311]),
+            ],
+        ),
+        (
+            "lirs_sprite.trace.gz",
+            [
+                ("fifo", [104_111, 17093, 7463]),
+                ("lru", [105_079, 12544, 7163]),
+                ("clock", [104_662, 12992, 7161]),
+                ("lfu", [125_327, 51933, 8231]),
+                ("arc", [99611, 13795, 7597]),
+                ("sieve", [100_686, 17459, 8231]),
+                ("belady", [65929, 9060, 7075]),
+            ],
+        ),
+    ];
+    for (name, rows) in cases {
+        let Some(path) = recorded(name) else { return };
+        let policies = rows.map(|(policy, _)| policy).join(",");
+        let mut command =
+            args(&[&"simulate", &path, &"--json", &"--policy", &policies, &"--sizes", &"100,1000,5000"]);
+        if name.contains("oracleGeneral") {
+            command.extend(args(&[&"--ids", &"objects", &"--unit", &"request"]));
+        }
+        let misses: Vec<u64> = results(&json(SIMULATE, command)).into_iter().map(|row| row.2).collect();
+        for ((policy, expected), found) in rows.iter().zip(misses.chunks(3)) {
+            assert_eq!(found, expected, "{name}, {policy}");
+        }
+    }
+}
+
 #[test]
 fn every_policy_is_between_the_bounds_and_lru_is_as_its_curve_says() {
     let Some(path) = recorded("cloudphysics_sample.vscsi.zst") else { return };
