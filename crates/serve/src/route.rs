@@ -11,7 +11,7 @@ use crate::kept;
 use crate::origins::OriginFailure;
 use forebay_appliance::{BoundAddress, CommandError, RetargetFailure, RetargetOptions};
 use forebay_nbd::{Transport, Uri};
-use forebay_origin::{NbdOriginOptions, Origin};
+use forebay_origin::{NbdOriginOptions, Origin, OriginState};
 use forebay_units::{Secret, with_causes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ pub struct Routed {
     /// Where it goes.
     #[serde(flatten)]
     pub route: Route,
-    /// How long requests that needed the origin waited at most, in seconds; 0 if it went there already.
+    /// How long requests that needed the origin waited at most, in seconds; 0 if it went there already and was not opened anew.
     pub pause_s: f64,
     /// How much of it the old way took to complete what was on it, in seconds.
     pub drain_s: f64,
@@ -326,7 +326,14 @@ fn of(shared: &Shared, volume: &str) -> Option<Route> {
     }))
 }
 
-/// Sends a volume elsewhere, and waits until it goes there.
+/// Whether the origin that the volume goes to is not used any more, whatever answers there.
+fn has_failed(shared: &Shared, volume: &str) -> bool {
+    let seen = shared.appliance.observe(volume, false);
+    seen.is_ok_and(|seen| matches!(seen.origin_statistics.state, OriginState::Failed { .. }))
+}
+
+/// Sends a volume elsewhere, and waits until it goes there. Where it goes there already nothing is done, unless somebody says without an epoch that
+/// nothing more comes of what is in doubt there, that the cache is to be forgotten, or of an origin that has failed that it is good again.
 pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> Result<Routed, RouteError> {
     let began = Instant::now();
     let refused = |field, found: String, expected: String| RouteError::Refused { field, found, expected };
@@ -361,7 +368,15 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         // An earlier run may have sent changes that way, to a machine that stands still, say, which carries them out when others were written by the new one. Whoever is there would see to that.
         return Err(RouteError::Unsettled { volume: volume.to_owned() });
     }
-    if is_absent || now.to != route.to {
+    // Who names an epoch repeats what was ordered, and means the way before this one. Who names none is at this one, and knows what became of it.
+    let is_told_of_it = !is_absent && now.to == route.to && request.epoch.is_none();
+    let is_opened_anew = is_told_of_it && (request.drop_cache || has_failed(shared, volume));
+    if is_told_of_it && request.settled && !is_opened_anew {
+        // What is under way there goes on, but for what is in doubt.
+        shared.appliance.settle(volume).map_err(RetargetFailure::from)?;
+        tracing::info!(volume, "writes of unknown outcome are settled");
+    }
+    if is_absent || now.to != route.to || is_opened_anew {
         let unreachable = |error: OriginFailure| RouteError::Unreachable {
             to: uri.shown().to_string(),
             reason: with_causes(&error),

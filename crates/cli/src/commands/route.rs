@@ -14,6 +14,9 @@ use forebay_units::Nanos;
 /// `--to nbd+unix:///db@7?socket=/run/watch.sock` sends them there while the volume serves: what is on the old way completes and is flushed, and what clients ask
 /// meanwhile waits. They see a pause, and no error. If the old way does not drain within `--within`, or the new one does not fit, the volume goes on as before,
 /// and it is said why. What is cached stays, since both are ways to the same data; `--drop-cache` forgets it for who does not want to rely on that.
+///
+/// `--to` where it goes already, without `--epoch`, opens an origin anew that has failed, since it came back with another size, say; with `--settled` writes of unknown outcome are none any more, and with
+/// `--drop-cache` what is cached is forgotten.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RouteArgs {
     /// The volume

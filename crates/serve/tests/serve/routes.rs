@@ -5,7 +5,8 @@ use super::support::Client;
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
 use forebay_units::Bytes;
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// A daemon in a folder of its own with one volume `db`.
@@ -257,4 +258,130 @@ fn who_holds_other_data_is_told_from_a_way_that_cannot_be_left() {
     for daemon in [daemon, right, other, small] {
         daemon.shutdown();
     }
+}
+
+/// A server of others, of 1 MiB of zeros: it ends the connection on which the first write comes, and says of the next ones that they are done.
+fn stranger(listener: UnixListener) {
+    let mut writes = 0;
+    for stream in listener.incoming() {
+        // Whoever asks leaves when it likes.
+        let _ = serve_as_stranger(stream.unwrap(), &mut writes);
+    }
+}
+
+fn serve_as_stranger(mut stream: UnixStream, writes: &mut u32) -> std::io::Result<()> {
+    fn take<const BYTES: usize>(stream: &mut UnixStream) -> std::io::Result<[u8; BYTES]> {
+        let mut bytes = [0; BYTES];
+        stream.read_exact(&mut bytes).map(|()| bytes)
+    }
+    let answer = |stream: &mut UnixStream, option: [u8; 4], kind: u32, data: &[u8]| {
+        let length = data.len() as u32;
+        let head = [&0x3_e889_0455_65a9_u64.to_be_bytes()[..], &option, &kind.to_be_bytes()].concat();
+        stream.write_all(&[&head, &length.to_be_bytes()[..], data].concat())
+    };
+    stream.write_all(b"NBDMAGICIHAVEOPT\0\x03")?;
+    take::<4>(&mut stream)?;
+    loop {
+        let head: [u8; 16] = take(&mut stream)?;
+        let option: [u8; 4] = head[8..12].try_into().unwrap();
+        let length = u32::from_be_bytes(head[12..].try_into().unwrap());
+        stream.read_exact(&mut vec![0; length as usize])?;
+        if option != 7_u32.to_be_bytes() {
+            answer(&mut stream, option, 0x8000_0001, &[])?;
+            continue;
+        }
+        // The export: its size, and that it takes flushes.
+        let export = [&[0, 0][..], &(1_u64 << 20).to_be_bytes(), &[0, 5]].concat();
+        answer(&mut stream, option, 3, &export)?;
+        answer(&mut stream, option, 1, &[])?;
+        break;
+    }
+    loop {
+        let head: [u8; 28] = take(&mut stream)?;
+        let length = u32::from_be_bytes(head[24..].try_into().unwrap()) as usize;
+        let mut data = Vec::new();
+        match head[7] {
+            0 => data = vec![0; length],
+            1 => {
+                stream.read_exact(&mut vec![0; length])?;
+                *writes += 1;
+                if *writes == 1 {
+                    return Ok(());
+                }
+            }
+            2 => return Ok(()),
+            _ => {}
+        }
+        let told = [&[0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0][..], &head[8..16], &data].concat();
+        stream.write_all(&told)?;
+    }
+}
+
+#[test]
+fn a_doubt_of_a_server_of_others_is_settled_by_who_says_so_of_the_way_that_the_volume_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("stranger.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::spawn(move || stranger(listener));
+    let to = format!("nbd+unix:///db?socket={}", socket.display());
+    let daemon = Daemon::start(config(&folder.path().join("proxy"), export(&to))).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    assert!(client.write(0, vec![6; 4096]).is_err());
+    assert!(client.write(0, vec![7; 4096]).is_err(), "the first one may yet come");
+    // That order may be one that is repeated, and speak of the way before this one.
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": to, "settled": true, "epoch": 0 })).0, 200);
+    assert!(client.write(0, vec![7; 4096]).is_err(), "the first one may yet come");
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": to })).0, 200);
+    assert!(client.write(0, vec![7; 4096]).is_err(), "nobody says that it may not");
+    let (status, routed) = send(&daemon, &serde_json::json!({ "to": to, "settled": true }));
+    assert_eq!(status, 200, "{routed}");
+    client.write(0, vec![8; 4096]).unwrap();
+    daemon.shutdown();
+}
+
+#[test]
+fn an_origin_that_came_back_different_is_opened_anew_by_who_sends_the_volume_there_once_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    let storage = |bytes: usize| {
+        std::fs::write(&image, vec![5; bytes]).unwrap();
+        Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap()
+    };
+    let first = storage(1 << 20);
+    let to = first.uris("db").remove(0);
+    let daemon = Daemon::start(config(&folder.path().join("proxy"), export(&to))).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    first.shutdown();
+    let larger = storage(2 << 20);
+    assert!(client.read(0, 4096).is_err(), "it has another size");
+    let again = serde_json::json!({ "to": to, "settled": true });
+    let (status, refused) = send(&daemon, &again);
+    assert!(status == 502 && refused["error"].as_str().unwrap().contains("does not fit"), "{refused}");
+    larger.shutdown();
+    let same = storage(1 << 20);
+    assert_eq!(send(&daemon, &again).0, 200);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![5; 4096]);
+    daemon.shutdown();
+    same.shutdown();
+}
+
+#[test]
+fn the_cache_of_a_volume_is_forgotten_on_request_also_where_it_goes_there_already() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let storage = Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
+    let to = storage.uris("db").remove(0);
+    let mut proxy = config(&folder.path().join("proxy"), export(&to));
+    proxy.volumes[0].cache = CacheConfig::Fixed(Bytes::mib(1));
+    let daemon = Daemon::start(proxy).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![5; 4096]);
+    // Behind the back of both, which nobody should.
+    std::fs::write(&image, vec![6; 1 << 20]).unwrap();
+    assert_eq!(client.read(0, 4096).unwrap(), vec![5; 4096], "it is cached");
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": to, "drop_cache": true })).0, 200);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
+    daemon.shutdown();
+    storage.shutdown();
 }
