@@ -130,7 +130,7 @@ pub struct Succeeds {
     pub run: RunId,
     /// What it is on, if nobody else can have that open meanwhile.
     pub storage: Option<StorageId>,
-    /// Who keeps what this run acknowledges until it is flushed: itself, or the last of those through which its origin is reached. `None` where that is a server of others.
+    /// Who keeps what this run acknowledges until it is flushed: itself, or the last of ours through which its origin is reached. `None` where that one does not say so.
     pub keeper: Option<RunId>,
 }
 

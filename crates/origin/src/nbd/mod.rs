@@ -431,7 +431,7 @@ impl NbdOrigin {
             can_multi_conn: multi || lanes == 1,
         };
         let counters = Counters::new(options.in_flight_max.max(1));
-        let keeper = export.succeeds.and_then(|own| own.keeper);
+        let (met, keeper) = (export.succeeds.map(|own| own.run), export.succeeds.and_then(|own| own.keeper));
         let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
@@ -453,7 +453,7 @@ impl NbdOrigin {
                 undecided: vec![false; lanes],
                 kept_by: None,
                 let_in_by: None,
-                met: None,
+                met,
                 // Known before a lane can say so: what is inherited is compared with it.
                 keeper,
                 keeper_of_unflushed: keeper,
@@ -609,8 +609,10 @@ impl Origin for NbdOrigin {
         self.shared.settle();
     }
 
-    fn keeper(&self, _: RunId) -> Option<RunId> {
-        locked(&self.shared.queue).keeper
+    fn keeper(&self, own: RunId) -> Option<RunId> {
+        let queue = locked(&self.shared.queue);
+        // A server of others tells nobody what it lost. We find out, and keep that until somebody flushes.
+        if queue.met.is_none() { Some(own) } else { queue.keeper }
     }
 
     fn unflushed(&self) -> Option<Unflushed> {

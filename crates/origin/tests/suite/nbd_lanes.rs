@@ -481,6 +481,20 @@ fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_noth
     }
 }
 
+/// A server of others tells nobody what it lost: who asked it finds out, and is the one to keep that until somebody flushes.
+#[test]
+fn who_keeps_what_is_acknowledged_is_the_last_of_ours() {
+    let ours = |keeper: Option<u64>| {
+        let keeper = keeper.map(RunId);
+        ExportInfo { succeeds: Some(Succeeds { run: RunId(7), storage: None, keeper }), ..export(SIZE) }
+    };
+    for (told, expected) in [(export(SIZE), Some(9)), (ours(Some(5)), Some(5)), (ours(None), None)] {
+        let server = Server::start(told);
+        let origin = connect(&server, quick());
+        assert_eq!(origin.keeper(RunId(9)), expected.map(RunId));
+    }
+}
+
 #[test]
 fn a_flush_waits_for_a_lane_that_is_lost_for_as_long_as_requests_wait_and_fails_then() {
     let server = Server::start(succeeding(7));
