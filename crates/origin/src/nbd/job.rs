@@ -8,7 +8,7 @@ use forebay_nbd::client::{Export, Operation};
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_units::ByteRange;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Zeroes are written in pieces of this size where the server offers no command for them.
@@ -47,6 +47,15 @@ impl CompletionSink for Nobody {
     fn complete(&self, _: OriginCompletion) {}
 }
 
+/// Counts flushes of ours that are not over.
+struct Ours(Arc<AtomicU64>);
+
+impl CompletionSink for Ours {
+    fn complete(&self, _: OriginCompletion) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Shared {
     /// Something that has an answer and changes nothing; `None` where so much is asked that another one has.
     pub(super) fn question(&self) -> Option<Job> {
@@ -56,10 +65,12 @@ impl Shared {
         Some(Job::new(pending, OriginOperation::Read { range }, self.losses.load(Ordering::SeqCst)))
     }
 
-    /// A flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost. `None` as above.
+    /// A flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost, and no other flush goes out.
+    /// `None` as above.
     pub(super) fn own_flush(&self) -> Option<Job> {
-        let nobody: Arc<dyn CompletionSink> = Arc::new(Nobody);
-        let pending = self.counters.admit(OriginRequestId(u64::MAX), &nobody)?;
+        self.own_flushes.fetch_add(1, Ordering::SeqCst);
+        let ours: Arc<dyn CompletionSink> = Arc::new(Ours(Arc::clone(&self.own_flushes)));
+        let pending = self.counters.admit(OriginRequestId(u64::MAX), &ours)?;
         let job = Job::new(pending, OriginOperation::Flush, self.losses.load(Ordering::SeqCst));
         Some(Job { is_ours: true, ..job })
     }

@@ -161,6 +161,8 @@ struct Queue {
     has_inherited: bool,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
+    /// As in [`Shared`].
+    own_flushes: Arc<AtomicU64>,
 }
 
 impl Queue {
@@ -176,12 +178,13 @@ impl Queue {
     /// The place of the request that may be sent next.
     fn next(&self) -> Option<usize> {
         if self.over() {
-            None
-        } else if self.undecided.contains(&true) {
-            self.jobs.iter().position(|job| !job.is_flush())
-        } else {
-            (!self.jobs.is_empty()).then_some(0)
+            return None;
         }
+        let is_undecided = self.undecided.contains(&true);
+        // Of two flushes side by side the server tells one alone of a loss: if that is ours, the other one must not be sent.
+        let awaits_ours = self.own_flushes.load(Ordering::SeqCst) > 0;
+        let is_held = |job: &Job| job.is_flush() && (is_undecided || (awaits_ours && !job.is_ours));
+        self.jobs.iter().position(|job| !is_held(job))
     }
 
     fn take_job(&mut self) -> Option<Job> {
@@ -240,6 +243,8 @@ struct Shared {
     flush_must_fail: AtomicBool,
     /// It must whoever kept what was acknowledged: a sync failed that stood in a change with FUA, or that was kept by another run than the one that would be flushed.
     loss_stands: AtomicBool,
+    /// Flushes that nobody asked for but we, and that are not over.
+    own_flushes: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -436,6 +441,7 @@ impl NbdOrigin {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         epoll::add(&epoll, &wake, EventData::new_u64(reactor::WAKE), EventFlags::IN).map_err(system)?;
+        let own_flushes = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
             uri: uri.clone(),
             secured,
@@ -461,6 +467,7 @@ impl NbdOrigin {
                 has_inherited: false,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
+                own_flushes: Arc::clone(&own_flushes),
             }),
             successions,
             epoll,
@@ -477,6 +484,7 @@ impl NbdOrigin {
             losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
             loss_stands: AtomicBool::new(false),
+            own_flushes: Arc::clone(&own_flushes),
         });
         // The first lane has its connection already.
         locked(&shared.queue).set_up(0, true);

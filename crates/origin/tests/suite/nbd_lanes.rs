@@ -8,13 +8,14 @@ use forebay_nbd::wire::Command;
 use forebay_nbd::{ExportInfo, RunId, StorageId, Succeeds};
 use forebay_origin::{
     NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation, OriginRequest, OriginRequestId,
-    OriginState, OriginStatistics,
+    OriginState, OriginStatistics, Unflushed,
 };
 use forebay_units::{ByteRange, Nanos};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -493,6 +494,35 @@ fn who_keeps_what_is_acknowledged_is_the_last_of_ours() {
         let origin = connect(&server, quick());
         assert_eq!(origin.keeper(RunId(9)), expected.map(RunId));
     }
+}
+
+/// Of two that a server has at once it tells one of a loss, once.
+#[test]
+fn no_flush_goes_out_beside_one_of_ours_which_nobody_else_would_hear_of() {
+    let server = Server::start(succeeding(7));
+    let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+    let (open, gate) = channel();
+    let gate = Mutex::new(Some(gate));
+    server.script(move |request| match request.command {
+        Command::Flush => gate.lock().unwrap().take().map_or(Action::Serve, |gate: Receiver<()>| {
+            // Its sender is gone only if the test has failed.
+            let _ = gate.recv();
+            Action::Fail
+        }),
+        _ => Action::Serve,
+    });
+    origin.inherit(Unflushed { keeper: None, is_lost: false });
+    until("a flush of ours", || origin.statistics().in_flight == 1);
+    let collector = Collector::new();
+    submit(&origin, 1, OriginOperation::Flush, &collector);
+    open.send(()).unwrap();
+    let outcome = collector.wait(1).remove(&1).unwrap();
+    assert_eq!(errno(&outcome), Some(5), "what it was to make safe is lost");
+    assert_eq!(errno(&run(&origin, OriginOperation::Flush)), Some(5), "it is owed once more");
+    run(&origin, OriginOperation::Flush).unwrap();
+    // Nor does one of ours that is well keep others waiting.
+    origin.inherit(Unflushed { keeper: None, is_lost: false });
+    run(&origin, OriginOperation::Flush).unwrap();
 }
 
 #[test]
