@@ -505,3 +505,125 @@ impl World {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Asked;
+    use crate::origin::Origin;
+    use crate::scenario::{OriginKind, OriginTable};
+    use crate::volume::Volume;
+    use crate::volume::tests::{run, volume_of};
+    use forebay_locality::{LiveConfig, LiveObserver};
+    use forebay_policy::placement::Admission;
+    use forebay_units::{BlockSize, Bytes};
+
+    const CHUNK: u64 = 64 << 10;
+
+    /// A volume of 16 chunks whose origin takes 10 ms, as the device of a tier of `chunks` does.
+    fn tiered(chunks: u64, writes: TierWrites, size: u64) -> (World, Volume) {
+        let service = Nanos::millis(10);
+        let (mut world, volume) = volume_of(0, service);
+        let flash = OriginTable { service: Some(service), ..OriginTable::new("f", OriginKind::Servers) };
+        world.origins.push(Origin::new(&flash, 1).unwrap());
+        let lru = TierTable { admission: Admission::Lru, ..TierTable::new("f", Bytes(chunks * CHUNK)) };
+        let table = TierTable { writes, ..lru };
+        let home = Home { size, ..volume.home() };
+        world.tier = Some(Box::new(Tier::new(&table, 1, vec![home], vec![true]).unwrap()));
+        (world, volume)
+    }
+
+    /// The first block of a chunk is asked for at `ms`, and 100 ms pass.
+    fn ask(world: &mut World, volume: &mut Volume, ms: u64, chunk: u64, writes: bool) {
+        world.now = Nanos::millis(ms);
+        let first = chunk * 16;
+        let asked = Asked { first, end: first + 1, offset: first << 12, bytes: 4_096, writes };
+        let now = world.now;
+        volume.ask(world, asked, 0, now);
+        run(volume, world, Nanos::millis(ms + 100));
+    }
+
+    fn tier(world: &mut World) -> &mut Tier {
+        world.tier.as_mut().unwrap()
+    }
+
+    #[test]
+    fn a_chunk_that_a_write_overtook_on_its_way_gets_no_place() {
+        for overtakes in [false, true] {
+            let (mut world, mut volume) = tiered(4, TierWrites::Through, 16 * CHUNK);
+            let asked = Asked { first: 16, end: 17, offset: CHUNK, bytes: 4_096, writes: false };
+            volume.ask(&mut world, asked, 0, Nanos::ZERO);
+            // The client's read until 10 ms, the chunk's until 20, and its write to the tier until 30.
+            run(&mut volume, &mut world, Nanos::millis(15));
+            if overtakes {
+                ask(&mut world, &mut volume, 15, 1, true);
+            }
+            run(&mut volume, &mut world, Nanos::millis(200));
+            assert_eq!(tier(&mut world).holds(0, CHUNK), !overtakes);
+        }
+    }
+
+    #[test]
+    fn what_comes_to_the_place_of_a_changed_chunk_is_not_written_back_for_it() {
+        let (mut world, mut volume) = tiered(1, TierWrites::Home, 16 * CHUNK);
+        ask(&mut world, &mut volume, 0, 1, false);
+        ask(&mut world, &mut volume, 1_000, 1, true);
+        for (ms, chunk) in [(2_000, 2), (3_000, 3)] {
+            ask(&mut world, &mut volume, ms, chunk, false);
+            assert!(tier(&mut world).holds(0, chunk * CHUNK), "chunk {chunk} does not come");
+        }
+        assert_eq!(tier(&mut world).moved.demoted, CHUNK);
+    }
+
+    #[test]
+    fn a_write_that_cannot_be_copied_leaves_nothing_old_on_the_tier() {
+        let (mut world, mut volume) = tiered(4, TierWrites::Through, 16 * CHUNK);
+        ask(&mut world, &mut volume, 0, 1, false);
+        assert!(tier(&mut world).holds(0, CHUNK));
+        tier(&mut world).copying[0] = COPIES_MAX;
+        ask(&mut world, &mut volume, 1_000, 1, true);
+        assert!(!tier(&mut world).holds(0, CHUNK));
+        assert_eq!((tier(&mut world).moved.dropped, tier(&mut world).moved.written), (1, 0));
+    }
+
+    #[test]
+    fn the_last_chunk_of_a_volume_is_as_long_as_what_is_left_of_it() {
+        let (mut world, mut volume) = tiered(4, TierWrites::Through, 16 * CHUNK - 4_096);
+        ask(&mut world, &mut volume, 0, 15, false);
+        assert!(tier(&mut world).holds(0, 15 * CHUNK));
+        assert_eq!(tier(&mut world).moved.promoted, CHUNK - 4_096);
+    }
+
+    #[test]
+    fn copies_count_for_the_volume_that_wrote() {
+        let (mut world, _) = tiered(4, TierWrites::Through, 16 * CHUNK);
+        let tier_of = tier(&mut world);
+        tier_of.homes.insert(0, tier_of.homes[0]);
+        tier_of.members.insert(0, true);
+        tier_of.copying = vec![0; 2];
+        let locality = LiveObserver::new(LiveConfig::default(), Nanos::ZERO);
+        let size = (16 * CHUNK, BlockSize::DEFAULT);
+        let mut volume = Volume::new(1, (0, 0), size, (0, 0), None, locality);
+        ask(&mut world, &mut volume, 0, 1, false);
+        world.now = Nanos::secs(1);
+        let asked = Asked { first: 16, end: 17, offset: CHUNK, bytes: 4_096, writes: true };
+        volume.ask(&mut world, asked, 0, Nanos::secs(1));
+        assert_eq!(tier(&mut world).copying, [0, 1]);
+        run(&mut volume, &mut world, Nanos::secs(2));
+        assert_eq!(tier(&mut world).copying, [0, 0]);
+    }
+
+    #[test]
+    fn reads_are_hits_by_reads_and_flash_takes_what_comes_and_what_is_written() {
+        let totals = TierTotals {
+            reads: 8,
+            read_hits: 2,
+            writes: 24,
+            promoted_bytes: 300,
+            written_bytes: 40,
+            ..TierTotals::default()
+        };
+        assert_eq!((totals.read_hit_ratio(), totals.flash_bytes()), (0.25, 340));
+        assert_eq!(TierTotals::default().read_hit_ratio(), 0.0);
+    }
+}

@@ -8,7 +8,7 @@
 mod cache;
 mod runs;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod warming;
 mod world;
 

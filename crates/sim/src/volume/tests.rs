@@ -11,7 +11,7 @@ use forebay_policy::PolicyKind;
 use forebay_units::{BlockSize, Nanos};
 
 /// A volume of 256 blocks with a cache of `quota` of them under LRU, on sixteen servers.
-pub(super) fn volume_of(quota: u64, service: Nanos) -> (World, Volume) {
+pub(crate) fn volume_of(quota: u64, service: Nanos) -> (World, Volume) {
     let mut world = World::new(Nanos::ZERO);
     let table = OriginTable {
         service: Some(service),
@@ -26,7 +26,7 @@ pub(super) fn volume_of(quota: u64, service: Nanos) -> (World, Volume) {
 }
 
 /// Takes what is planned until `until`; when requests of clients were answered by the origin.
-pub(super) fn run(volume: &mut Volume, world: &mut World, until: Nanos) -> Vec<Nanos> {
+pub(crate) fn run(volume: &mut Volume, world: &mut World, until: Nanos) -> Vec<Nanos> {
     let mut answered = Vec::new();
     while let Some((at, planned)) = world.calendar.next() {
         if at > until {

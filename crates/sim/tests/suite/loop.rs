@@ -646,3 +646,31 @@ fn an_adaptive_cache_finds_the_policy_of_each_volume_whoever_sizes_it() {
     assert_eq!(circle("adaptive", "", "zipf").hash, controlled.hash);
     assert!(circle("lru", "", "zipf").volumes[0].adaptive.is_none());
 }
+
+#[test]
+fn the_controller_grants_what_caches_of_a_fixed_size_leave() {
+    let scenario = scenario(
+        r#"
+        name = "rest"
+        duration = "300s"
+        cache = { memory = "16MiB", interval = "5s" }
+        origin = [{ name = "o", type = "servers", servers = 2, service = "5ms" }]
+        [[volume]]
+        name = "fixed"
+        size = "1GiB"
+        cache = "12MiB"
+        load = [{ arrivals = "poisson", rate = 1, popularity = "uniform" }]
+        [[volume]]
+        name = "free"
+        size = "1GiB"
+        load = [{ arrivals = "poisson", rate = 350, theta = 0.9, working_set = "64MiB" }]
+        [[objective]]
+        volume = "free"
+        latency = "1ms"
+        window = "5s"
+        "#,
+    );
+    let [fixed, free] = [0, 1].map(|at| run(&scenario, 1).volumes[at].totals.quota_blocks_max);
+    assert_eq!(fixed, 3_072);
+    assert!(free > 0 && free <= 1_024, "{free} blocks");
+}

@@ -317,3 +317,42 @@ fn overlapping_writes_keep_their_order_and_a_read_joins_one_that_is_under_way() 
     let totals = run(vec![whole(0), at(1, 0, 1, false), at(25, 0, 1, false)]);
     assert_eq!((totals.misses, totals.hits, totals.writes), (2, 0, 1));
 }
+
+#[test]
+fn what_is_on_its_way_to_an_appliance_counts_as_outstanding() {
+    // A second on the way there, and 100 requests/s: but for the maximum, a hundred would be outstanding.
+    let scenario = scenario(
+        r#"
+        name = "far"
+        duration = "60s"
+        origin = [{ name = "o", type = "servers", servers = 64, service = "1ms" }]
+        appliance = [{ name = "a", link_latency = "1s" }]
+        [[volume]]
+        name = "v"
+        size = "1GiB"
+        appliance = "a"
+        load = [{ arrivals = "constant", rate = 100, popularity = "uniform", outstanding_max = 10 }]
+        "#,
+    );
+    let outcome = run(&scenario, 1);
+    // Ten each second: those that set out come together, and nothing follows them until then.
+    assert!(outcome.requests <= 10 * 61, "{}", outcome.requests);
+    assert!(outcome.volumes[0].totals.shed > 5_000, "{}", outcome.volumes[0].totals.shed);
+}
+
+#[test]
+fn a_reservation_is_told_of_by_the_whole_intervals_in_which_it_stood() {
+    let scenario = scenario(
+        r#"
+        name = "between"
+        duration = "60s"
+        cache.interval = "5s"
+        origin = [{ name = "o", type = "servers", servers = 64, service = "1ms" }]
+        volume = [{ name = "v", size = "1GiB", load = [{ arrivals = "constant", rate = 100, popularity = "uniform" }] }]
+        reservation = [{ volumes = ["v"], iops = 100, from = "12s", for = "31s" }]
+        "#,
+    );
+    // From 15 to 40 s, of 12 to 43.
+    let told = &run(&scenario, 1).reservations[0];
+    assert_eq!((told.from_s, told.until_s, told.intervals), (12.0, 43.0, 5));
+}
