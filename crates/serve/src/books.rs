@@ -103,3 +103,42 @@ impl Books {
         self.quota_orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{OriginConfig, VolumeConfig};
+    use forebay_units::Bytes;
+
+    #[test]
+    fn every_file_that_is_kept_is_one_daemons() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept.json");
+        type Place = fn(&mut Config) -> &mut Option<PathBuf>;
+        let places: [Place; 4] = [
+            |config| &mut config.leases,
+            |config| &mut config.routes,
+            |config| &mut config.reservations,
+            |config| &mut config.succession,
+        ];
+        let config = |place: Place| {
+            let volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+            let mut config = Config::new(vec![volume]);
+            *place(&mut config) = Some(path.clone());
+            config
+        };
+        let mine = Hold::take(&path).unwrap();
+        std::thread::scope(|scope| {
+            let opens = places.map(|place| scope.spawn(move || Books::open(&mut config(place)).err()));
+            for open in opens {
+                let refused = open.join().unwrap();
+                assert!(
+                    matches!(&refused, Some(StartError::Kept { path, .. }) if path.ends_with("kept.json"))
+                );
+            }
+        });
+        assert!(!path.exists(), "nothing was written");
+        drop(mine);
+        Books::open(&mut config(places[2])).map(drop).unwrap();
+    }
+}

@@ -270,4 +270,25 @@ mod tests {
             assert!(LeaseBook::open(&path, &volumes).is_err(), "{wrong}");
         }
     }
+
+    #[test]
+    fn the_fence_of_a_volume_that_is_not_served_outlasts_what_is_raised_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.json");
+        let volumes =
+            ["db", "web"].map(|name| VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) }));
+        let out = Lease { epoch: 3, holder: Holder::Named };
+        LeaseBook::open(&path, &volumes).unwrap().raise("db", out).unwrap();
+        LeaseBook::open(&path, &volumes[1..]).unwrap().raise("web", Lease { epoch: 1, ..out }).unwrap();
+        let book = LeaseBook::open(&path, &volumes).unwrap();
+        assert_eq!((book.of("db"), book.of("web")), (Some(out), Some(Lease { epoch: 1, ..out })));
+    }
+
+    #[test]
+    fn a_file_of_leases_that_could_not_be_written_is_told_before_anybody_is_let_in() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("leases.json.new")).unwrap();
+        let refused = LeaseBook::open(&folder.path().join("leases.json"), &[]).unwrap_err();
+        assert!(refused.to_string().contains("leases.json"), "{refused}");
+    }
 }

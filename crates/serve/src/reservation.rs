@@ -483,6 +483,34 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_kept_is_neither_made_nor_cancelled() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reservations.json");
+        let mut book = ReservationBook::open(Some(path), &volumes(), NOW);
+        let made: Vec<Reservation> = (0..2).map(|_| book.make(request(), &volumes(), NOW).unwrap()).collect();
+        std::fs::create_dir(folder.path().join("reservations.json.new")).unwrap();
+        let refused = [book.make(request(), &volumes(), NOW), book.cancel(made[0].id)];
+        for refused in refused {
+            assert!(matches!(refused, Err(ReservationError::NotKept { .. })), "{refused:?}");
+        }
+        assert_eq!(book.all(), made);
+    }
+
+    #[test]
+    fn weight_priority_and_the_beginning_are_those_that_were_asked_for() {
+        let mut book = ReservationBook::open(None, &volumes(), NOW);
+        let mut made = |request| {
+            let made = book.make(request, &volumes(), NOW).unwrap();
+            (made.weight, made.priority, made.from_unix_ms, made.until_unix_ms)
+        };
+        // It may have begun before it is made, and ends by when it began.
+        let from_unix_ms = Some(NOW - 1_000_000);
+        let asked = ReservationRequest { weight: Some(2.5), priority: Some(7), from_unix_ms, ..request() };
+        assert_eq!(made(asked), (2.5, 7, NOW - 1_000_000, NOW + 1_400_000));
+        assert_eq!(made(request()), (1.0, 1, NOW, NOW + 2_400_000));
+    }
+
+    #[test]
     fn there_is_a_maximum_and_the_end_makes_room() {
         let mut book = ReservationBook::open(None, &volumes(), NOW);
         (0..RESERVATIONS_MAX).for_each(|_| drop(book.make(request(), &volumes(), NOW).unwrap()));

@@ -1,16 +1,18 @@
 //! Leases of a daemon: raised over its socket only, kept over a restart, and what watches has them.
 
 use super::http::ask;
-use super::support::Client;
+use super::support::{Client, eventually};
 use forebay_nbd::Uri;
-use forebay_origin::{NbdOrigin, NbdOriginOptions};
-use forebay_serve::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
+use forebay_origin::layer::DelayParameters;
+use forebay_origin::{NbdOrigin, NbdOriginOptions, OriginOperation};
+use forebay_serve::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
 use forebay_serve::lease::LeaseHolder;
 use forebay_serve::{Daemon, StartError};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Nanos};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 fn watching(folder: &Path) -> Config {
     let image = folder.join("db.img");
@@ -73,6 +75,33 @@ fn a_lease_changes_hands_and_is_kept_over_a_restart() {
     assert_eq!(raise(&daemon, r#"{"epoch": 2, "holder": "original"}"#).0, 200);
     assert!(holder.write(0, vec![4; 4096]).is_err());
     assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![3; 4096]);
+    daemon.shutdown();
+}
+
+#[test]
+fn who_raises_a_lease_is_told_that_what_was_sent_before_may_yet_arrive() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = watching(folder.path());
+    let delay = DelayParameters { write: Nanos::secs(3_600), ..DelayParameters::default() };
+    config.volumes[0].layers = vec![LayerConfig::Delay(delay)];
+    config.limits.drain = Duration::from_millis(1);
+    let daemon = Daemon::start(config).unwrap();
+    let mut original = Client::impatient(&daemon.uris("db")[0]);
+    original.submit(OriginOperation::Write { offset: 0, data: vec![1; 4096], fua: false });
+    eventually("the write is there", Duration::from_secs(20), || {
+        daemon.status().volumes[0].requests_in_flight == 1
+    });
+    for within in ["-1", "30.5"] {
+        let body = format!(r#"{{"epoch": 9, "holder": "named", "within_s": {within}}}"#);
+        assert_eq!(raise(&daemon, &body).0, 400, "{within}");
+    }
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    let body = r#"{"epoch": 1, "holder": "named"}"#;
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/nobody/lease", body).0, 404);
+    let (status, answer) = raise(&daemon, r#"{"epoch": 1, "holder": "named", "within_s": 0.05}"#);
+    let said = answer["error"].as_str().unwrap_or_default();
+    assert!(status == 503 && said.contains("the lease is raised, but"), "{status} {answer}");
+    assert_eq!(daemon.status().volumes[0].lease.unwrap().epoch, 1);
     daemon.shutdown();
 }
 
