@@ -1,13 +1,20 @@
 //! A volume of a permanent proxy is sent to an appliance and back while it serves, over the socket, and over a restart.
 
 use super::http::{ask, unix};
-use super::support::Client;
+use super::support::{Client, eventually};
+use forebay_origin::OriginOperation;
+use forebay_origin::layer::DelayParameters;
 use forebay_serve::Daemon;
-use forebay_serve::config::{CacheConfig, Config, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
-use forebay_units::Bytes;
+use forebay_serve::config::{
+    CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
+};
+use forebay_units::{ByteRange, Bytes, Nanos};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 /// A daemon in a folder of its own with one volume `db`.
 fn config(folder: &Path, origin: OriginConfig) -> Config {
@@ -382,6 +389,114 @@ fn the_cache_of_a_volume_is_forgotten_on_request_also_where_it_goes_there_alread
     assert_eq!(client.read(0, 4096).unwrap(), vec![5; 4096], "it is cached");
     assert_eq!(send(&daemon, &serde_json::json!({ "to": to, "drop_cache": true })).0, 200);
     assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
+    daemon.shutdown();
+    storage.shutdown();
+}
+
+/// A second way to what a daemon of [`config`] in this folder serves.
+fn other_way(folder: &Path, daemon: &Daemon) -> String {
+    std::os::unix::fs::symlink(folder.join("nbd.sock"), folder.join("other.sock")).unwrap();
+    daemon.uris("db").remove(0).replace("nbd.sock", "other.sock")
+}
+
+#[test]
+fn who_has_the_cache_dropped_reads_what_the_new_way_leads_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let behind = folder.path().join("storage");
+    let storage = Daemon::start(config(&behind, OriginConfig::Memory { size: Bytes::mib(1) })).unwrap();
+    let mut proxy = config(&folder.path().join("proxy"), export(&storage.uris("db")[0]));
+    proxy.volumes[0].cache = CacheConfig::Fixed(Bytes::mib(1));
+    let daemon = Daemon::start(proxy).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    for _ in 0..2 {
+        assert_eq!(client.read(0, 4096).unwrap(), vec![0; 4096]);
+    }
+    // Behind its back.
+    Client::connect(&storage.uris("db")[0]).write(0, vec![7; 4096]).unwrap();
+    let to = other_way(&behind, &storage);
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": to, "drop_cache": true })).0, 200);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![7; 4096]);
+    daemon.shutdown();
+    storage.shutdown();
+}
+
+#[test]
+fn a_way_that_does_not_answer_is_left_once_it_is_fenced_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let storage = Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
+    let mut stuck = config(&folder.path().join("stuck"), export(&storage.uris("db")[0]));
+    let delay = DelayParameters { read: Nanos::secs(3_600), ..DelayParameters::default() };
+    stuck.volumes[0].layers = vec![LayerConfig::Delay(delay)];
+    stuck.limits.drain = Duration::from_millis(1);
+    let stuck = Daemon::start(stuck).unwrap();
+    let daemon = Daemon::start(config(&folder.path().join("proxy"), export(&stuck.uris("db")[0]))).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    client.submit(OriginOperation::Read { range: ByteRange::new(0, 4096) });
+    eventually("the read is there", Duration::from_secs(20), || {
+        stuck.status().volumes[0].requests_in_flight == 1
+    });
+    let mut elsewhere = serde_json::json!({ "to": storage.uris("db")[0], "epoch": 1, "within_s": 0.2 });
+    let (status, refused) = send(&daemon, &elsewhere);
+    assert_eq!(status, 409, "{refused}");
+    (elsewhere["settled"], elsewhere["within_s"]) = (true.into(), 20.into());
+    let (status, routed) = send(&daemon, &elsewhere);
+    assert_eq!(status, 200, "{routed}");
+    assert_eq!(client.wait().unwrap(), vec![5; 4096]);
+    for daemon in [daemon, stuck, storage] {
+        daemon.shutdown();
+    }
+}
+
+#[test]
+fn a_route_that_cannot_be_kept_is_told_and_one_without_an_epoch_has_the_last_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let behind = folder.path().join("storage");
+    let storage = Daemon::start(config(&behind, OriginConfig::Memory { size: Bytes::mib(1) })).unwrap();
+    let original = storage.uris("db").remove(0);
+    let other = other_way(&behind, &storage);
+    let mut proxy = config(&folder.path().join("proxy"), export(&original));
+    let path = folder.path().join("proxy/routes.json");
+    proxy.routes = Some(path.clone());
+    let daemon = Daemon::start(proxy).unwrap();
+    for within in [-1.0, 30.5] {
+        let (status, refused) = send(&daemon, &serde_json::json!({ "to": other, "within_s": within }));
+        assert!(status == 400 && refused["error"].as_str().unwrap().contains("within_s"), "{refused}");
+    }
+    assert_eq!(send(&daemon, &serde_json::json!({ "to": other, "epoch": 4 })).0, 200);
+    let (status, routed) = send(&daemon, &serde_json::json!({ "to": original }));
+    assert_eq!((status, routed["epoch"].as_u64()), (200, Some(4)), "{routed}");
+    std::fs::create_dir(path.with_extension("json.new")).unwrap();
+    let (status, refused) = send(&daemon, &serde_json::json!({ "to": other, "epoch": 5 }));
+    let said = refused["error"].as_str().unwrap_or_default();
+    assert!(status == 500 && said.contains("the volume goes there, but"), "{status} {refused}");
+    let route = daemon.status().volumes.remove(0).route.unwrap();
+    assert_eq!((route.to, route.epoch), (Some(other), 5));
+    daemon.shutdown();
+    storage.shutdown();
+}
+
+#[test]
+fn who_changes_a_route_is_answered_in_time_although_nobody_speaks_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let behind = folder.path().join("storage");
+    let storage = Daemon::start(config(&behind, OriginConfig::Memory { size: Bytes::mib(1) })).unwrap();
+    let mut origin = export(&storage.uris("db")[0]);
+    let OriginConfig::Nbd { options, .. } = &mut origin else { unreachable!("it is an export") };
+    options.connect_timeout = Nanos::secs(3_600);
+    let daemon = Daemon::start(config(&folder.path().join("proxy"), origin)).unwrap();
+    // It takes connections, and does not say a word.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("nbd://{}/db", silent.local_addr().unwrap());
+    let (sender, answer) = channel();
+    std::thread::scope(|scope| {
+        let daemon = &daemon;
+        scope.spawn(move || sender.send(send(daemon, &serde_json::json!({ "to": to, "within_s": 0.2 }))));
+        let answer = answer.recv_timeout(Duration::from_secs(20));
+        drop(silent);
+        assert_eq!(answer.expect("it waits for the server").0, 502);
+    });
     daemon.shutdown();
     storage.shutdown();
 }
