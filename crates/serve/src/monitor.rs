@@ -344,7 +344,180 @@ fn add_latencies(latencies: &mut Latencies, edges: &[Nanos], snapshot: &VolumeSn
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Daemon;
+    use crate::config::{Config, OriginConfig, VolumeConfig};
+    use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
     use forebay_control::Operations;
+    use forebay_locality::{ZoneCount, ZoneWindow};
+    use forebay_workload::LatencyHistogram;
+
+    const RULES: ConformanceRules = ConformanceRules {
+        requests_min: 10,
+        backlog_idle_share_max: 0.05,
+        backlog_depth_min: 0.5,
+        backlog_share_min: 0.05,
+    };
+
+    /// A volume that nobody has used.
+    fn unused() -> VolumeSnapshot {
+        let mut config =
+            Config::new(vec![VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) })]);
+        config.control.enabled = false;
+        let daemon = Daemon::start(config).unwrap();
+        let unused = daemon.appliance().observe("a", false).unwrap();
+        daemon.shutdown();
+        unused
+    }
+
+    fn monitor(objectives: &[Objective]) -> Monitor {
+        Monitor::new(VolumeId(1), objectives, Nanos::secs(1))
+    }
+
+    fn of_latency(latency: Nanos, count: u64) -> LatencySnapshot {
+        let mut latencies = LatencyHistogram::new();
+        latencies.record_many(latency, count);
+        latencies.snapshot()
+    }
+
+    #[test]
+    fn what_is_told_of_an_interval_happened_in_it() {
+        let mut monitor = monitor(&[]);
+        let mut seen = unused();
+        let mut take = |times: u64| {
+            let counters = &mut seen.observation.counters;
+            (counters.reads, counters.reads_sequential, counters.reads_failed) =
+                (10 * times, 5 * times, 7 * times);
+            (counters.writes, counters.trims, counters.write_zeroes) = (3 * times, 2 * times, times);
+            (counters.changes_failed, counters.errors, counters.flushes) =
+                (4 * times, 11 * times, 50 * times);
+            (counters.bytes_read, counters.bytes_written) = (4_000 * times, 700 * times);
+            counters.origin_reads = 8 * times;
+            let cache = &mut seen.observation.cache;
+            (cache.insertions, cache.invalidations, cache.prewarmed) = (20 * times, 30 * times, 6 * times);
+            monitor.take(seen.clone(), &RULES)
+        };
+        take(1);
+        let told = take(3);
+        // Twice of each in the second one; of changes 3 + 2 + 1.
+        assert_eq!((told.arrivals, told.reads_failed, told.writes_failed), (20 + 12, 14, 8));
+        assert_eq!((told.sequential_share, told.origin_reads), (0.5, Some(16)));
+        let cache = told.cache;
+        assert_eq!((cache.filled_blocks, cache.invalidated_blocks, cache.prewarmed_blocks), (40, 60, 12));
+        let Interval { reads, writes, errors, bytes_read, bytes_written, .. } = monitor.interval;
+        assert_eq!((reads, writes, errors, bytes_read, bytes_written), (20, 12, 22, 8_000, 1_400));
+    }
+
+    #[test]
+    fn locality_is_that_of_the_window_that_says_most_of_now() {
+        let mut monitor = monitor(&[]);
+        let mut seen = unused();
+        let window = |zone, accesses| {
+            let zones = vec![ZoneCount { zone, count: accesses }];
+            ZoneWindow { zones, accesses, error_bound: 0 }
+        };
+        let mut told = |current, last_blocks| {
+            let locality = seen.observation.locality.as_mut().expect("it is observed");
+            locality.zone_shift = 4;
+            (locality.zones_current, locality.zones_last) = (window(1, current), window(2, 10));
+            (locality.working_set.current_blocks, locality.working_set.last_blocks) = (3, last_blocks);
+            let told = monitor.take(seen.clone(), &RULES);
+            assert_eq!((told.zone_blocks, told.zones.len()), (16, 1));
+            let set = monitor.working_set_bytes(BlockSize::DEFAULT);
+            (told.zones[0].zone, told.zone_accesses, told.working_set_blocks, set)
+        };
+        // The one that runs, from half as many accesses on; the working set of a whole one, where there was one.
+        assert_eq!(told(4, Some(9)), (2, 10, 9, Some(9 * 4096)));
+        assert_eq!(told(5, None), (1, 5, 3, Some(3 * 4096)));
+    }
+
+    #[test]
+    fn a_warm_up_that_has_ended_is_not_told_to_go_on() {
+        let mut monitor = monitor(&[]);
+        let mut seen = unused();
+        for (ended, goes_on) in [(None, true), (Some(PrewarmEnd::Done), false)] {
+            seen.observation.prewarm = Some(PrewarmProgress {
+                total_bytes: Bytes(8),
+                remaining_bytes: Bytes(0),
+                loaded_bytes: Bytes(8),
+                skipped_bytes: Bytes(0),
+                failed_bytes: Bytes(0),
+                bytes_per_second: None,
+                ended,
+            });
+            assert_eq!(monitor.take(seen.clone(), &RULES).cache.prewarming, goes_on);
+        }
+    }
+
+    #[test]
+    fn how_fast_hits_are_is_known_from_the_interval_in_which_many_were_fastest() {
+        let mut monitor = monitor(&[]);
+        let mut seen = unused();
+        let mut least = |latency, count| {
+            seen.observation.latencies.hits = of_latency(latency, count);
+            monitor.take(seen.clone(), &RULES);
+            monitor.hit_least
+        };
+        assert_eq!(least(Nanos::micros(1), 19), None, "so few say nothing");
+        let [five, nine] = [5, 9].map(|micros| least(Nanos::micros(micros), 20));
+        assert_eq!(five, Some(Nanos::micros(5)));
+        assert_eq!(nine, five);
+    }
+
+    #[test]
+    fn every_window_is_judged_by_itself_and_those_that_ask_for_little_by_nobody() {
+        let bound = Objective::mean_latency(Nanos::millis(4), Operations::All).over(Nanos::secs(1));
+        let mut monitor = monitor(&[bound]);
+        let track = &mut monitor.tracks[0];
+        let mut window = |millis, count| {
+            let writes = of_latency(Nanos::millis(millis), count);
+            let observed =
+                VolumeObservation { writes, ..VolumeObservation::idle(VolumeId(1), Nanos::secs(1)) };
+            track.add(&observed, Nanos::secs(1), &RULES);
+            (track.last.map(|last| last.verdict), track.conforming_share())
+        };
+        assert_eq!(window(1, 1), (Some(Verdict::LowLoad), None));
+        assert_eq!(window(1, 100), (Some(Verdict::Conforming), Some(1.0)));
+        // 3 ms together with those before.
+        assert_eq!(window(5, 100), (Some(Verdict::Nonconforming), Some(0.5)));
+        assert_eq!(window(1, 1), (Some(Verdict::LowLoad), Some(0.5)));
+        // What was long ago is forgotten.
+        let shares: Vec<Option<f64>> = (0..VERDICTS_MAX).map(|_| window(1, 100).1).collect();
+        assert_eq!(shares.last(), Some(&Some(1.0)));
+        assert_eq!(monitor.tracks[0].windows, [1 + VERDICTS_MAX as u64, 1, 2]);
+    }
+
+    #[test]
+    fn a_promise_that_goes_on_keeps_its_windows_beside_one_that_comes() {
+        let promise = |millis| Objective::mean_latency(Nanos::millis(millis), Operations::All);
+        let mut monitor = monitor(&[promise(9).over(Nanos::secs(1))]);
+        let (first, second) = ((1, promise(1).over(Nanos::secs(1))), (2, promise(2).over(Nanos::secs(1))));
+        monitor.reserve(&[first]);
+        for track in &mut monitor.tracks {
+            track.windows = [3, 0, 0];
+        }
+        monitor.reserve(&[first, second]);
+        let told = |monitor: &Monitor| {
+            monitor.tracks.iter().map(|track| (track.reservation, track.windows[0])).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&monitor), [(None, 3), (Some(1), 3), (Some(2), 0)]);
+        monitor.reserve(&[second]);
+        assert_eq!(told(&monitor), [(None, 3), (Some(2), 0)]);
+    }
+
+    #[test]
+    fn what_is_gone_has_neither_clients_nor_latencies_of_an_interval_that_was_counted() {
+        let mut monitor = monitor(&[]);
+        let mut seen = unused();
+        seen.connections = 3;
+        seen.observation.quota_bytes = Bytes::kib(8);
+        seen.observation.latencies.writes = of_latency(Nanos::millis(1), 5);
+        monitor.look(seen.clone());
+        monitor.take(seen, &RULES);
+        let [there, gone] = [false, true].map(|is_gone| monitor.last_words(is_gone).unwrap());
+        assert_eq!((there.connections, there.observation.quota_bytes), (3, Bytes::kib(8)));
+        assert_eq!((gone.connections, gone.observation.quota_bytes), (0, Bytes::ZERO));
+        assert_eq!(monitor.latencies_with(&gone).writes.count, 5);
+    }
 
     #[test]
     fn windows_are_rounded_up_to_whole_intervals_and_turns_may_be_late() {

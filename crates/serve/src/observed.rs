@@ -371,6 +371,62 @@ mod tests {
     }
 
     #[test]
+    fn of_several_intervals_the_last_ones_state_and_the_sums_of_all_are_told() {
+        let mut recent = Recent::default();
+        let cache = |quota_blocks, filled_blocks| CacheObservation {
+            quota_blocks,
+            used_blocks: quota_blocks,
+            filled_blocks,
+            ..CacheObservation::default()
+        };
+        let first = VolumeObservation {
+            outstanding_max: 9,
+            bytes_written: Bytes(300),
+            writes_failed: 2,
+            sequential_share: 0.25,
+            origin_reads: Some(5),
+            cache: cache(64, 7),
+            ..seen(10)
+        };
+        let second = VolumeObservation {
+            bytes_written: Bytes(40),
+            writes_failed: 1,
+            sequential_share: 0.75,
+            origin_reads: Some(6),
+            cache: cache(16, 8),
+            ..seen(10)
+        };
+        recent.push(Nanos::secs(1), &first);
+        recent.push(Nanos::secs(1), &second);
+        let told = |volume: VolumeIntervals| volume.since(0, VolumeId(7)).unwrap().unwrap().0;
+        let both = told(volume(&recent));
+        assert_eq!((both.outstanding_max, both.bytes_written, both.writes_failed), (9, Bytes(340), 3));
+        assert_eq!((both.sequential_share, both.origin_reads), (0.5, Some(11)));
+        assert_eq!(both.cache, cache(16, 15));
+        // Of one of them it is not known, so it is of none.
+        let mut older = volume(&recent);
+        older.intervals[0].origin_reads = None;
+        assert_eq!(told(older).origin_reads, None);
+    }
+
+    #[test]
+    fn what_may_be_is_believed_to_the_last_request() {
+        let mut recent = Recent::default();
+        recent.push(Nanos::secs(1), &seen(10));
+        let believed = |change: fn(&mut ObservedInterval)| {
+            let mut changed = volume(&recent);
+            change(&mut changed.intervals[0]);
+            changed.since(0, VolumeId(0)).is_ok()
+        };
+        // Ten arrived, and two were outstanding: as many may end, well or not.
+        assert!(believed(|one| (one.reads_failed, one.writes_failed) = (1, 1)));
+        assert!(!believed(|one| (one.reads_failed, one.writes_failed) = (2, 1)));
+        // Clocks of two machines differ a little.
+        assert!(believed(|one| one.idle_ns = one.span_ns + one.span_ns / 10));
+        assert!(!believed(|one| one.idle_ns = one.span_ns + one.span_ns / 10 + 1));
+    }
+
+    #[test]
     fn what_cannot_be_is_said() {
         let mut recent = Recent::default();
         recent.push(Nanos::secs(1), &seen(10));

@@ -5,14 +5,16 @@ use crate::Daemon;
 use crate::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
 use crate::status::ControllerState;
 use forebay_appliance::ListenerConfig;
-use forebay_control::{Action, VolumeId};
+use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
+use forebay_control::{Action, VolumeId, ZoneRange};
 use forebay_origin::layer::DelayParameters;
 use forebay_origin::{
-    CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
-    OriginRequestId,
+    CompletionSink, DeviceStatistics, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation,
+    OriginRequest, OriginRequestId,
 };
 use forebay_units::{BlockRange, ByteRange, Bytes, Nanos};
-use std::collections::BTreeMap;
+use forebay_workload::LatencyHistogram;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -419,6 +421,163 @@ fn an_order_of_less_than_a_block_takes_the_cache_away() {
     pilot.turn(shared);
     assert_eq!(quota(), 0);
     daemon.shutdown();
+}
+
+#[test]
+fn a_controller_that_dies_again_and_again_is_started_ever_later_until_it_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![controlled(Bytes::ZERO)], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    let pauses: Vec<u64> = (0..8)
+        .map(|_| {
+            let (pause, now) = (pilot.backoff, Instant::now());
+            pilot.died(shared, "said by a test".to_owned());
+            assert!(pilot.start_at >= now + pause);
+            pause.as_secs()
+        })
+        .collect();
+    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+    pilot.start_at = Instant::now();
+    pilot.turn(shared);
+    assert_eq!(pilot.backoff, Duration::from_secs(1));
+    daemon.shutdown();
+}
+
+#[test]
+fn what_a_controller_said_is_not_told_of_one_that_is_dead() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], NEVER);
+    let told = || {
+        let volume = daemon.status().volumes.remove(0);
+        (volume.state, volume.serves)
+    };
+    let said = ("acting".to_owned(), vec!["b".to_owned()]);
+    daemon.shared().state().judged.insert("a".to_owned(), said.clone());
+    assert_eq!(told(), said);
+    Pilot::new().died(daemon.shared(), "said by a test".to_owned());
+    assert_eq!(told(), ("unjudged".to_owned(), Vec::new()));
+    daemon.shutdown();
+}
+
+#[test]
+fn a_cache_of_a_fixed_size_is_neither_taken_over_nor_taken_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = VolumeConfig { cache: CacheConfig::Fixed(Bytes::kib(64)), ..memory("fixed") };
+    let daemon = start(folder.path(), vec![fixed, controlled(Bytes::ZERO)], NEVER);
+    let shared = daemon.shared();
+    let mut pilot = Pilot::new();
+    pilot.turn(shared);
+    for dies in [false, true] {
+        daemon.set_controller_enabled(false).unwrap();
+        daemon.set_controller_enabled(true).unwrap();
+        if dies {
+            pilot.turn(shared);
+            pilot.died(shared, "said by a test".to_owned());
+            pilot.start_at = Instant::now();
+        }
+        pilot.turn(shared);
+        assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::ZERO);
+        assert_eq!(daemon.status().volumes[0].quota_bytes, 64 << 10);
+    }
+    daemon.shutdown();
+}
+
+#[test]
+fn zones_are_loaded_where_they_are_and_no_more_once_that_is_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixed = VolumeConfig { cache: CacheConfig::Fixed(Bytes::kib(512)), ..memory("a") };
+    let mut config = Config::new(vec![fixed]);
+    config.listen = vec![ListenerConfig::Unix { path: folder.path().join("nbd.sock") }];
+    config.control.interval = NEVER;
+    config.control.rules.warmup.bytes_per_second_max = 4096;
+    let daemon = Daemon::start(config).unwrap();
+    let shared = daemon.shared();
+    let zones = |first_block, blocks| vec![ZoneRange { first_block, blocks }];
+    let loads = |zones, bytes_per_second| {
+        assert!(carry_out(shared, vec![Action::Prewarm { volume: VolumeId(0), zones, bytes_per_second }]));
+    };
+    let wait = |what: &str, done: &dyn Fn(PrewarmProgress) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !shared.appliance.pulse("a").unwrap().prewarm.is_some_and(done) {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    loads(zones(4, 2), 1 << 30);
+    wait("it is not loaded", &|load| load.ended == Some(PrewarmEnd::Done));
+    let held = shared.appliance.list_resident("a").unwrap();
+    assert_eq!(held.iter().map(|listed| listed.block().0).collect::<BTreeSet<_>>(), BTreeSet::from([4, 5]));
+    // At a block a second, a read of 64 blocks makes the next one wait for a minute.
+    loads(zones(64, 192), 1);
+    wait("it does not begin", &|load| load.total_bytes == Bytes::kib(768) && load.ended.is_none());
+    assert!(carry_out(shared, vec![Action::CancelPrewarm { volume: VolumeId(0) }]));
+    wait("it goes on", &|load| load.ended == Some(PrewarmEnd::Cancelled));
+    daemon.shutdown();
+}
+
+#[test]
+fn the_row_of_an_interval_says_what_was_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let fixed = VolumeConfig { cache: CacheConfig::Fixed(Bytes::kib(64)), ..memory("a") };
+    let daemon = start(folder.path(), vec![fixed], NEVER);
+    let shared = daemon.shared();
+    // Block 0 is written and read.
+    client(&daemon)(1);
+    let mut pilot = Pilot::new();
+    let (first, rows) = pilot.observe(shared);
+    let row = &rows[0];
+    assert_eq!((row.reads, row.writes, row.bytes_read, row.bytes_written), (1, 1, 4096, 4096));
+    assert_eq!((row.quota_bytes, row.used_bytes), (64 << 10, 4096));
+    assert!(row.span_ms > 0 && row.span_ms as u128 <= began.elapsed().as_millis(), "{} ms", row.span_ms);
+    // Reads alone.
+    let origin =
+        NbdOrigin::connect(&daemon.uris("a")[0].parse().unwrap(), NbdOriginOptions::default()).unwrap();
+    let (sender, completions) = channel();
+    let sink: Arc<dyn CompletionSink> = Arc::new(Completions(sender));
+    let operation = OriginOperation::Read { range: ByteRange::new(0, 4096) };
+    origin.submit(OriginRequest { id: OriginRequestId(1), operation }, &sink);
+    completions.recv_timeout(Duration::from_secs(20)).unwrap().result.unwrap();
+    let (second, rows) = pilot.observe(shared);
+    assert!(rows[0].read_us.iter().all(Option::is_some) && rows[0].write_us == [None; 4], "{:?}", rows[0]);
+    assert_eq!(second.interval, second.at.saturating_since(first.at));
+    let told = daemon.status().volumes.remove(0);
+    assert!(told.read_latency.mean_s > Some(0.0) && told.write_latency.mean_s.is_none(), "{told:?}");
+    assert!(told.read_bytes_per_s > 0.0 && told.write_bytes_per_s == 0.0, "{told:?}");
+    daemon.shutdown();
+}
+
+#[test]
+fn latencies_are_told_under_their_percentiles() {
+    let mut latencies = LatencyHistogram::new();
+    for (millis, count) in [(1, 90), (10, 7), (100, 3)] {
+        latencies.record_many(Nanos::millis(millis), count);
+    }
+    let [mean, p50, p95, p99] = super::microseconds(&latencies.snapshot()).map(Option::unwrap);
+    // 90 + 70 + 300 ms of a hundred; a histogram tells the rest to some per cent.
+    assert!((mean - 4_600.0).abs() < 1.0, "{mean}");
+    for (told, micros) in [(p50, 1_000.0), (p95, 10_000.0), (p99, 100_000.0)] {
+        assert!((told / micros - 1.0f64).abs() < 0.02, "{told}, expected {micros}");
+    }
+    let told = crate::report::latency(&latencies.snapshot());
+    let seconds = [told.mean_s, told.p50_s, told.p95_s, told.p99_s].map(Option::unwrap);
+    for (seconds, micros) in seconds.into_iter().zip([mean, p50, p95, p99]) {
+        assert!((seconds * 1e6 / micros - 1.0).abs() < 1e-6, "{told:?}");
+    }
+}
+
+#[test]
+fn disks_are_as_busy_as_all_of_them_are() {
+    let at = |seconds, busy| DeviceStatistics {
+        at: Nanos::secs(seconds),
+        busy: Nanos::secs(busy),
+        spindles: 4,
+        ..DeviceStatistics::default()
+    };
+    // Four disks have 40 s in ten.
+    assert_eq!(super::utilisation(&at(10, 7), &at(20, 17)), 0.25);
+    assert_eq!(super::utilisation(&at(10, 7), &at(10, 7)), 0.0);
 }
 
 #[test]
