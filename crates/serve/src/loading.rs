@@ -558,6 +558,63 @@ mod tests {
     use forebay_cache::snapshot::{SnapshotHeader, SnapshotWriter};
 
     #[test]
+    fn nobody_chooses_a_rate_above_the_configured_one() {
+        let configured = WarmupRules { bytes_per_second_max: 1_000, ..WarmupRules::default() };
+        let rate = |bytes_per_second_max| {
+            let mut rules = configured;
+            LoadChoice { bytes_per_second_max, ..LoadChoice::default() }.apply(&mut rules);
+            rules.bytes_per_second_max
+        };
+        assert_eq!([None, Some(10), Some(5_000)].map(rate), [1_000, 10, 1_000]);
+    }
+
+    #[test]
+    fn what_is_missing_of_another_load_is_not_told_of_this_one() {
+        let blocks = vec![BlockRange { first: 9, end: 11 }, BlockRange { first: 2, end: 4 }];
+        let plan = LoadPlan { blocks, block_size: BlockSize::DEFAULT, activity: Activity::default() };
+        let missing = |total_blocks: u64, loaded_blocks: u64| {
+            let bytes = |blocks: u64| Bytes(blocks * BlockSize::DEFAULT.bytes());
+            let progress = PrewarmProgress {
+                total_bytes: bytes(total_blocks),
+                remaining_bytes: bytes(total_blocks - loaded_blocks),
+                loaded_bytes: bytes(loaded_blocks),
+                skipped_bytes: Bytes::ZERO,
+                failed_bytes: Bytes::ZERO,
+                bytes_per_second: None,
+                ended: None,
+            };
+            plan.missing(&progress).collect::<Vec<u64>>()
+        };
+        assert_eq!(missing(4, 1), [10, 2, 3]);
+        assert!(missing(4, 4).is_empty() && missing(3, 1).is_empty());
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_a_volume_that_was_cut_is_not_loaded() {
+        let header = SnapshotHeader {
+            volume: identity("a", "somewhere"),
+            block_bytes: 4096,
+            volume_blocks: 256,
+            sequence: 1,
+            taken_at_unix_s: 0,
+            activity: Activity::default(),
+        };
+        let mut writer = SnapshotWriter::new(header, true).unwrap();
+        [5, 99, 100, 200].into_iter().for_each(|block| writer.push(block, USED_AGAIN).unwrap());
+        let snapshots = [Snapshot::parse(writer.finish(), header.volume).unwrap()];
+        let blocks = score(LoadScore::KRecent, &snapshots, 100).into_iter().map(|(_, block)| block);
+        assert_eq!(blocks.collect::<Vec<u64>>(), [5, 99]);
+    }
+
+    #[test]
+    fn a_steady_speed_is_told_as_it_is() {
+        let speed = |loaded, done| LoadSpeed { loaded, done };
+        assert_eq!(speed(100.0, 200.0).then(speed(100.0, 200.0)), speed(100.0, 200.0));
+        // Three fifths of what it was.
+        assert_eq!(speed(100.0, 0.0).then(speed(200.0, 0.0)), speed(140.0, 0.0));
+    }
+
+    #[test]
     fn what_is_cancelled_while_its_snapshots_are_read_is_not_loaded() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("snapshots.db");

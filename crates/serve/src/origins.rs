@@ -270,9 +270,10 @@ pub(crate) fn competition(config: &Config) -> (Vec<OriginId>, Vec<OriginSpec>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::OriginTls;
+    use crate::config::{DiskGroupConfig, OriginTls};
     use forebay_nbd::{ExportInfo, RunId, Succeeds, Succession, Uri, server};
     use forebay_origin::NbdOriginOptions;
+    use forebay_units::Bytes;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
 
@@ -313,6 +314,73 @@ mod tests {
             cut_to(8192).unwrap();
             assert!(stamp.take().is_some());
         }
+    }
+
+    #[test]
+    fn a_file_that_was_changed_is_another_one_although_its_time_was_put_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.img");
+        std::fs::write(&path, "before").unwrap();
+        let stamp = || file_stamp(1, || path.metadata().ok()).expect("the clock of files moves on");
+        let (before, modified) = (stamp(), path.metadata().unwrap().modified().unwrap());
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_modified(modified).unwrap();
+        assert_eq!(path.metadata().unwrap().modified().unwrap(), modified);
+        assert_ne!(stamp(), before);
+    }
+
+    #[test]
+    fn what_has_no_times_is_as_it_was_by_the_operators_word_alone_and_memory_never() {
+        let memory = OriginConfig::Memory { size: Bytes::kib(4) };
+        let uri = "nbd://storage/db".parse().unwrap();
+        let (options, tls) = (NbdOriginOptions::default(), OriginTls::default());
+        let export = OriginConfig::Nbd { uri, options, tls };
+        let opened = open_alone(&memory, false, None).unwrap();
+        let told = |origin: &OriginConfig, sole_writer| {
+            let volume = VolumeConfig { sole_writer, ..VolumeConfig::new("db", origin.clone()) };
+            origin_stamp(&volume, &opened).take()
+        };
+        assert_eq!(told(&export, false), None);
+        assert_eq!(told(&export, true), Some(Stamp::Vouched { size_bytes: 4096 }));
+        assert_eq!([told(&memory, false), told(&memory, true)], [None, None]);
+    }
+
+    #[test]
+    fn who_shares_a_server_a_file_system_or_disks_competes_and_memory_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, [0; 512]).unwrap();
+            OriginConfig::File { path, workers: 1 }
+        };
+        let export = |uri: &str| {
+            let (options, tls) = (NbdOriginOptions::default(), OriginTls::default());
+            OriginConfig::Nbd { uri: uri.parse().unwrap(), options, tls }
+        };
+        let memory = || OriginConfig::Memory { size: Bytes::kib(4) };
+        let disks = || {
+            let backing = DiskBacking::Memory(Bytes::kib(4));
+            OriginConfig::DiskGroup { group: "disks".to_owned(), backing, offset: None }
+        };
+        let origins = [
+            export("nbd://storage/a"),
+            export("nbd://storage/b"),
+            export("nbd://storage:9999/a"),
+            file("a.img"),
+            file("b.img"),
+            memory(),
+            memory(),
+            disks(),
+            disks(),
+        ];
+        let volumes = origins.into_iter().zip("abcdefghi".chars());
+        let volumes = volumes.map(|(origin, name)| VolumeConfig::new(name.to_string(), origin));
+        let mut config = Config::new(volumes.collect());
+        config.disk_groups = vec![DiskGroupConfig::new("disks")];
+        let spindles = config.disk_groups[0].parameters.spindles;
+        let (ids, specs) = competition(&config);
+        assert_eq!(ids.iter().map(|id| id.0).collect::<Vec<_>>(), [0, 0, 1, 2, 2, 3, 4, 5, 5]);
+        assert_eq!(specs[5].servers, Some(f64::from(spindles)));
     }
 
     /// Lets somebody in, once; at which place.
