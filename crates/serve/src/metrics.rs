@@ -520,9 +520,7 @@ fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
         (
             "forebay_slo_error_budget_ratio",
             "What is left of the windows that may fail, over the last ones; below 0: overdrawn.",
-            |share, target| {
-                if share >= target && target >= 1.0 { 0.0 } else { 1.0 - burn_rate(share, target) }
-            },
+            error_budget,
         ),
         ("forebay_slo_burn_rate", "Share of failing windows over the share that may fail.", burn_rate),
     ];
@@ -535,6 +533,10 @@ fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
             text.sample(name, &labels, of(share, track.objective.conforming_share).max(-1e6));
         }
     }
+}
+
+fn error_budget(share: f64, target: f64) -> f64 {
+    if share >= target && target >= 1.0 { 0.0 } else { 1.0 - burn_rate(share, target) }
 }
 
 fn burn_rate(share: f64, target: f64) -> f64 {
@@ -587,5 +589,26 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation:
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
         text.latencies(name, &[("volume", &volume.name)], &monitor.edges, &latencies.origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_what_is_left_of_the_windows_that_may_fail() {
+        let told = |share, target| {
+            let [budget, burns] = [error_budget(share, target), burn_rate(share, target)];
+            [budget, burns].map(|number| (number * 1e6).round() / 1e6)
+        };
+        // Of a hundred windows five may fail: none do, one, ten.
+        assert_eq!(
+            [told(1.0, 0.95), told(0.99, 0.95), told(0.9, 0.95)],
+            [[1.0, 0.0], [0.8, 0.2], [-1.0, 2.0]]
+        );
+        // Where none may fail there is nothing left, and soon less.
+        assert_eq!(told(1.0, 1.0), [0.0, 0.0]);
+        assert_eq!(told(0.99, 1.0), [f64::NEG_INFINITY, f64::INFINITY]);
     }
 }

@@ -400,3 +400,74 @@ pub(crate) fn curve(shared: &Shared, name: &str) -> Option<Curve> {
         curve: locality.curve.points().iter().map(point).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Daemon;
+    use crate::config::{Config, OriginConfig};
+    use forebay_control::{Objective, Operations, VolumeId};
+    use forebay_units::Bytes;
+    use std::time::{Duration, Instant};
+
+    /// Two volumes, and a control loop that does not get to its first turn.
+    fn config() -> Config {
+        let volume = |name| VolumeConfig::new(name, OriginConfig::Memory { size: Bytes::mib(1) });
+        let mut config = Config::new(["a", "b"].map(volume).into());
+        config.control.interval = Duration::from_secs(3_600);
+        config
+    }
+
+    #[test]
+    fn a_reservation_is_told_of_its_volumes_until_it_is_over() {
+        let daemon = Daemon::start(config()).unwrap();
+        let reserve = |from_unix_ms| {
+            let request = ReservationRequest {
+                volumes: vec!["b".to_owned()],
+                iops: Some(10.0),
+                latency_s: None,
+                duration_s: 60.0,
+                from_unix_ms: Some(from_unix_ms),
+                weight: None,
+                priority: None,
+            };
+            daemon.reserve(request).unwrap()
+        };
+        let to_come = reserve(unix_ms() + 3_600_000);
+        assert!(!to_come.active && !daemon.status().reservations[0].active);
+        // It stands for another second.
+        assert!(reserve(unix_ms() - 59_000).active);
+        let of = |volume: &str| daemon.explain(volume).unwrap().reservations.len();
+        assert_eq!(of("a"), 0);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while daemon.status().reservations.len() > 1 {
+            assert!(Instant::now() < deadline, "it is told when it is over");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!((of("a"), of("b")), (0, 1));
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn why_nothing_can_be_promised_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("reservations.json");
+        std::fs::write(&path, "{}").unwrap();
+        let mut config = Config { reservations: Some(path), ..config() };
+        config.http.socket = Some(folder.path().join("http.sock"));
+        let daemon = Daemon::start(config).unwrap();
+        let told = daemon.status().reservations_trouble.unwrap_or_default();
+        assert!(told.contains("reservations.json` cannot be read"), "{told}");
+        daemon.shutdown();
+    }
+
+    #[test]
+    fn windows_are_told_by_their_verdicts() {
+        let objective_of = Objective::mean_latency(Nanos::millis(1), Operations::All);
+        let mut monitor = Monitor::new(VolumeId(0), &[objective_of], Nanos::secs(1));
+        monitor.tracks[0].windows = [3, 2, 1];
+        let told = objective(&monitor.tracks[0]);
+        let windows = (told.windows_conforming, told.windows_nonconforming, told.windows_low_load);
+        assert_eq!(windows, (3, 2, 1));
+    }
+}

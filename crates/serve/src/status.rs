@@ -498,3 +498,41 @@ pub struct CurvePoint {
     /// From 0 to 1.
     pub miss_ratio: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objectives_are_kept_where_any_of_them_was_asked_enough_for() {
+        let state = |judged: &str, verdicts: &[Option<&str>]| {
+            let objective = |verdict: &Option<&str>| ObjectiveStatus {
+                objective: String::new(),
+                reservation: None,
+                value: None,
+                bound: 0.0,
+                unit: String::new(),
+                verdict: verdict.map(str::to_owned),
+                conforming_share: None,
+                conforming_share_target: 0.0,
+                windows_conforming: 0,
+                windows_nonconforming: 0,
+                windows_low_load: 0,
+            };
+            state_of(judged.to_owned(), &verdicts.iter().map(objective).collect::<Vec<_>>())
+        };
+        let (low, kept) = (Some("low_load"), Some("conforming"));
+        assert_eq!(state("conforming", &[low, kept]), "conforming");
+        assert_eq!(state("conforming", &[low, None]), "low_load");
+        assert_eq!(state("conforming", &[None]), "unjudged");
+        assert_eq!(state("acting", &[low]), "acting");
+    }
+
+    #[test]
+    fn a_mean_is_of_the_requests_whose_sizes_are_known() {
+        let mean = |sizes: &SizeHistogram, completed| SizeStatus::of(12_000, sizes, completed).mean_bytes;
+        assert_eq!(mean(&SizeHistogram::from(vec![(4_096, 3)]), 2), Some(4_000.0));
+        assert_eq!(mean(&SizeHistogram::default(), 2), Some(6_000.0));
+        assert_eq!(mean(&SizeHistogram::default(), 0), None);
+    }
+}

@@ -195,5 +195,13 @@ fn the_controller_goes_on_when_an_origin_dies() {
     let status = daemon.status();
     assert_eq!((status.controller.state, status.controller.restarts), (ControllerState::Running, 0));
     assert!(client.read(8192, 4096).is_err());
+    let origin = &status.volumes[1].origin;
+    assert!(origin.state == "down" && origin.reason.is_some() && origin.errors > 0, "{origin:?}");
+    let metrics = daemon.metrics();
+    for (volume, up) in [("zipf", 1), ("far", 0)] {
+        let line = format!("forebay_origin_up{{volume=\"{volume}\"}} {up}\n");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    assert!(status.volumes[0].origin.utilisation.is_some_and(|share| share > 0.0 && share <= 1.0));
     daemon.shutdown();
 }

@@ -104,6 +104,7 @@ fn metrics_are_valid_reconcile_and_rise() {
         parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
     };
     let before = metrics();
+    let began = Instant::now();
     let mut reader = Client::connect(&daemon.uris("cached \"one\"")[0]);
     let mut other = Client::connect(&daemon.uris("plain")[0]);
     // 3 rounds of 100 reads of 2 blocks each: 600 look-ups.
@@ -114,7 +115,10 @@ fn metrics_are_valid_reconcile_and_rise() {
         other.read(round * 4096, 4096).unwrap();
     }
     reader.write(0, vec![1; 4096]).unwrap();
+    reader.submit(OriginOperation::Flush);
+    reader.wait().unwrap();
     let after = metrics();
+    let took = began.elapsed();
     next_intervals(&daemon);
     let later = metrics();
     let of = |samples: &std::collections::BTreeMap<String, f64>, series: &str| {
@@ -136,6 +140,15 @@ fn metrics_are_valid_reconcile_and_rise() {
     };
     assert_eq!(requests(&after), 300.0);
     assert_eq!(of(&after, &format!("forebay_volume_requests_total{{{volume},op=\"read\"}}")), 300.0);
+    let of_op = |name: &str, op: &str| of(&after, &format!("forebay_volume_{name}{{{volume},op=\"{op}\"}}"));
+    assert_eq!(["write", "flush", "trim"].map(|op| of_op("requests_total", op)), [1.0, 1.0, 0.0]);
+    let bytes = ["read", "write"].map(|op| of_op("request_bytes_total", op));
+    assert_eq!(bytes, [300.0 * 8192.0, 4096.0]);
+    // One after the other, they took no longer than all of it.
+    let seconds = of_op("request_duration_seconds_sum", "read");
+    assert!(seconds > 0.0 && seconds <= took.as_secs_f64(), "{seconds} of {took:?}");
+    let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+    assert!((0.0..3_600.0).contains(&(since_1970 - of(&after, "forebay_start_time_seconds"))));
     // The interval that runs is in the histogram, and it stays when it ends.
     let count = format!("forebay_volume_request_duration_seconds_count{{{volume},op=\"read\"}}");
     assert_eq!((of(&after, &count), of(&later, &count)), (300.0, 300.0));
@@ -187,6 +200,8 @@ fn metrics_are_valid_reconcile_and_rise() {
     );
     let curve: serde_json::Value = serde_json::from_str(&curve.1).unwrap();
     assert_eq!((curve["schema"].as_str(), curve["accesses"].as_u64()), (Some("forebay.curve/1"), Some(600)));
+    let last = curve["curve"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["size_bytes"].as_u64(), last["size_blocks"].as_u64().map(|blocks| blocks * 4096));
     assert_eq!(
         get(UnixStream::connect(folder.path().join("http.sock")).unwrap(), "/healthz"),
         (200, "ok\n".to_owned())
@@ -266,6 +281,7 @@ fn an_absent_origin_is_waited_for_and_seen() {
     let daemon = Daemon::start(config).unwrap();
     let status = daemon.status();
     assert_eq!((status.volumes[0].state.as_str(), status.volumes[1].state.as_str()), ("absent", "unjudged"));
+    assert!(daemon.metrics().contains("forebay_origin_up{volume=\"late\"} 0\n"), "{}", daemon.metrics());
     assert!(status.volumes[0].origin.reason.as_ref().unwrap().contains("does not exist"));
     Client::connect(&daemon.uris("there")[0]).read(0, 4096).unwrap();
     std::fs::write(&path, vec![9; 65_536]).unwrap();
@@ -385,6 +401,34 @@ fn a_person_pauses_the_controller_and_resumes_it() {
 }
 
 #[test]
+fn without_a_token_nothing_is_changed_over_tcp() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) });
+    volume.cache = CacheConfig::Fixed(Bytes::mib(1));
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.http.listen = Some("127.0.0.1:0".parse().unwrap());
+    let daemon = Daemon::start(config).unwrap();
+    for (method, path) in [
+        ("PUT", "controller"),
+        ("POST", "reservations"),
+        ("DELETE", "reservations/1"),
+        ("POST", "volumes/db/prewarm"),
+        ("DELETE", "volumes/db/prewarm"),
+        ("POST", "volumes/db/lease"),
+        ("POST", "volumes/db/placement"),
+        ("POST", "volumes/db/route"),
+        ("PUT", "volumes/db/quota"),
+        ("POST", "volumes/db/drain"),
+    ] {
+        let stream = TcpStream::connect(daemon.http_address().unwrap()).unwrap();
+        let (status, answer) = ask(stream, method, &format!("/api/v1/{path}"), "{}");
+        assert!(status == 403 && answer.contains("without a token"), "{method} {path}: {status} {answer}");
+    }
+    daemon.shutdown();
+}
+
+#[test]
 fn where_nothing_is_left_to_a_controller_there_is_none_to_pause_or_to_resume() {
     let folder = tempfile::tempdir().unwrap();
     for enabled in [false, true] {
@@ -489,6 +533,45 @@ fn who_stops_does_not_wait_for_a_drain_that_was_ordered() {
         assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok(), "it waits for the drain");
         let _ = ordered.join();
     });
+}
+
+#[test]
+fn who_drains_is_told_that_somebody_got_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+    let delay = DelayParameters { read: Nanos::secs(3_600), ..DelayParameters::default() };
+    volume.layers = vec![LayerConfig::Delay(delay)];
+    volume.cache = CacheConfig::Fixed(Bytes::kib(64));
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.limits.drain = Duration::from_millis(1);
+    let daemon = Daemon::start(config).unwrap();
+    let order = |what: &str, body: &str| {
+        let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+        let (status, answer) = ask(stream, "POST", &format!("/api/v1/volumes/db/{what}"), body);
+        (status, serde_json::from_str::<serde_json::Value>(&answer).unwrap())
+    };
+    let mut client = Client::impatient(&daemon.uris("db")[0]);
+    client.submit(OriginOperation::Read { range: ByteRange::new(0, 4096) });
+    eventually("the request is there", Duration::from_secs(20), || {
+        daemon.status().volumes[0].requests_in_flight == 1
+    });
+    // Ranges that are none are left out; more than fit into an order are refused.
+    let end = format!(r#"{{"offset": {}, "length": 4096}}"#, u64::MAX - 100);
+    let (status, answer) =
+        order("prewarm", &format!(r#"{{"ranges": [{end}, {{"offset": 0, "length": 0}}]}}"#));
+    assert_eq!((status, answer["ranges"].as_u64()), (200, Some(0)), "{answer}");
+    let many = vec![r#"{"offset":0,"length":1}"#; 262_145].join(",");
+    let (status, answer) = order("prewarm", &format!(r#"{{"ranges": [{many}]}}"#));
+    assert!(status == 400 && answer["error"].as_str().unwrap().contains("at most 262144"), "{status}");
+    let (status, answer) = order("drain", r#"{"within_ms": 1}"#);
+    assert_eq!((status, answer["completely"].as_bool()), (200, Some(false)), "{answer}");
+    // Its memory is free, also once somebody asks again.
+    assert_eq!(order("drain", r#"{"within_ms": 1}"#).0, 404);
+    let status = daemon.status();
+    assert_eq!((status.volumes[0].quota_bytes, status.cache.granted_bytes), (0, 0));
+    daemon.shutdown();
 }
 
 #[test]

@@ -157,7 +157,7 @@ fn who_takes_over_begins_with_what_the_cache_held_and_what_is_true() {
     let status = daemon.status();
     let snapshots = status.snapshots.as_ref().unwrap();
     assert_eq!((snapshots.refused, snapshots.failed), (1, 0));
-    assert_eq!(status.volumes[0].used_bytes, 64 * BLOCK);
+    assert_eq!((status.volumes[0].used_bytes, status.cache.used_bytes), (64 * BLOCK, 64 * BLOCK));
     let told = of_kind(&daemon, DecisionKind::PrewarmStarted);
     assert!(told.len() == 1 && told[0].contains("256KiB are loaded"), "{told:?}");
     let origin_reads =
