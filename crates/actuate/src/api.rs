@@ -411,9 +411,98 @@ fn unchunk(mut bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// A daemon that says what a test has it say.
+#[cfg(test)]
+pub(crate) mod fake {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// What it was asked, as `METHOD /path` and the body.
+    pub(crate) type Asked = Vec<(String, Value)>;
+
+    /// Has `ask` ask a daemon that gives these answers, one after the other; what came of that, and what it was asked.
+    pub(crate) fn daemon<T>(answers: &[(u16, Value)], ask: impl FnOnce(Control) -> T) -> (T, Asked) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("http.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::scope(|scope| {
+            let serving =
+                scope.spawn(move || answers.iter().map(|answer| serve(&listener, answer)).collect());
+            let told = ask(Control { address: ApiAddress::Unix(path.clone()), token: None });
+            // What is left to answer was not asked for.
+            answers.iter().for_each(|_| drop(UnixStream::connect(&path)));
+            let asked: Asked = serving.join().unwrap();
+            (told, asked.into_iter().filter(|(first, _)| !first.is_empty()).collect())
+        })
+    }
+
+    fn serve(listener: &UnixListener, (status, body): &(u16, Value)) -> (String, Value) {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut asked, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut buffer).unwrap();
+            if count == 0 {
+                return (String::new(), Value::Null);
+            }
+            asked.extend_from_slice(&buffer[..count]);
+            let text = String::from_utf8_lossy(&asked);
+            let Some((head, said)) = text.split_once("\r\n\r\n") else { continue };
+            let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+            if length.is_some_and(|length| length.parse() == Ok(said.len())) {
+                let body = body.to_string();
+                write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                    .unwrap();
+                let first = head.split(" HTTP/").next().unwrap_or_default().to_owned();
+                return (first, serde_json::from_str(said).unwrap_or_default());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn who_drains_believes_that_it_is_done_only_where_all_of_it_is() {
+        let drained = |status, answer| {
+            let answers = [(status, answer)];
+            let (told, asked) = fake::daemon(&answers, |control| control.drain("a b", Deadline::after(SOON)));
+            assert_eq!(asked[0].0, "POST /api/v1/volumes/a%20b/drain");
+            let within = asked[0].1["within_ms"].as_u64().unwrap();
+            assert!(within > 0 && within < 20_000, "{within}: the answer needs a moment as well");
+            told
+        };
+        assert!(drained(200, json!({ "completely": true, "flushed": true })).unwrap());
+        assert!(!drained(200, json!({ "completely": true, "flushed": false })).unwrap());
+        assert!(!drained(200, json!({ "completely": false, "flushed": true })).unwrap());
+        // One of before did not tell of the flush; one that is not served is drained.
+        assert!(drained(200, json!({ "completely": true })).unwrap());
+        assert!(!drained(200, json!({})).unwrap());
+        assert!(drained(404, json!({ "error": "there is no volume" })).unwrap());
+        let refused = drained(503, json!({ "error": "the daemon is stopping" })).unwrap_err();
+        assert!(matches!(&refused, ApiError::Refused { status: 503, said, .. } if said.contains("stopping")));
+    }
+
+    #[test]
+    fn what_is_loaded_is_named_in_bytes_and_what_is_held_in_blocks() {
+        let ranges = [ByteRange::new(8_192, 4_096), ByteRange::new(0, 512)];
+        let (told, asked) = fake::daemon(&[(200, json!({}))], |control| {
+            control.warm("db", &ranges, Some(Bytes(1_000)), Deadline::after(SOON))
+        });
+        told.unwrap();
+        let expected = json!({
+            "ranges": [{ "offset": 8_192, "length": 4_096 }, { "offset": 0, "length": 512 }],
+            "bytes_per_second": 1_000,
+        });
+        assert_eq!(asked, [("POST /api/v1/volumes/db/prewarm".to_owned(), expected)]);
+        let answer = json!({ "ranges": [[7, 2], [1, 1]] });
+        let (told, _) =
+            fake::daemon(&[(200, answer)], |control| control.resident("db", Deadline::after(SOON)));
+        assert_eq!(told.unwrap(), [BlockRange { first: 7, end: 9 }, BlockRange { first: 1, end: 2 }]);
+    }
 
     #[test]
     fn answers_are_taken_apart() {

@@ -172,6 +172,13 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_says_nothing_in_time_is_told_from_one_that_is_gone() {
+        let is_silence = |kind: io::ErrorKind| VisitError::from(io::Error::from(kind)).is_silence();
+        assert!(is_silence(io::ErrorKind::TimedOut) && is_silence(io::ErrorKind::WouldBlock));
+        assert!(!is_silence(io::ErrorKind::ConnectionRefused));
+    }
+
+    #[test]
     fn who_looks_asks_for_nothing_and_who_flushes_hears_of_it() {
         let (outcome, flushes) = visited("db", Errand::Look, false);
         assert!(outcome.is_ok() && flushes == 0);

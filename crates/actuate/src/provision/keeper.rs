@@ -465,17 +465,59 @@ fn said(folder: &Path) -> String {
 mod tests {
     use super::*;
     use crate::Control;
-    use crate::api::ApiAddress;
+    use crate::api::{ApiAddress, CacheReport, MemoryReport};
+
+    fn order(cache: u64) -> ApplianceOrder {
+        let text = format!(
+            r#"{{"id":"a","host":"h","memory":104857600,"token":"0123456789abcdef","volumes":[{{"name":"db",
+            "origin":{{"uri":"nbd://storage/db"}},"block_size":4096,"cache":{cache}}}]}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn an_appliance_has_what_was_ordered_where_its_caches_and_its_memory_suffice() {
+        let lacks = |capacity_bytes, used_bytes, available_bytes| {
+            let cache = CacheReport { capacity_bytes, used_bytes };
+            let memory = MemoryReport { total_bytes: 1 << 30, available_bytes };
+            let status = ApplianceStatus { pid: 1, cache, memory, volumes: Vec::new() };
+            match has_what_was_ordered(&order(1_000), &status) {
+                Ok(()) => None,
+                Err(ProvisionError::Short { what, ordered, found, .. }) => {
+                    Some((what, ordered.get(), found.get()))
+                }
+                Err(other) => panic!("{other}"),
+            }
+        };
+        assert_eq!(lacks(1_000, 0, 1_000), None);
+        assert_eq!(lacks(999, 0, 1_000), Some(("room for caches", 1_000, 999)));
+        // What caches hold already is theirs.
+        assert_eq!(lacks(1_000, 400, 600), None);
+        assert_eq!(lacks(1_000, 400, 599), Some(("memory", 1_000, 999)));
+    }
+
+    #[test]
+    fn of_what_an_appliance_said_the_end_is_repeated_and_of_a_panic_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |text: &str| {
+            std::fs::write(folder.path().join("log"), text).unwrap();
+            said(folder.path())
+        };
+        assert_eq!(said("\n \n"), "nothing");
+        assert_eq!(said("one\n\n  two \n"), "one | two");
+        let long = said(&format!("first\n{}last", "ä\n".repeat(1_000)));
+        assert!(
+            long.len() <= SAID_BYTES_MAX && long.ends_with("| last") && !long.contains("first"),
+            "{long}"
+        );
+        assert_eq!(said("a\nKernel panic - no init\nb"), "Kernel panic - no init");
+    }
 
     #[test]
     fn what_cannot_be_written_down_does_not_run() {
         let folder = tempfile::tempdir().unwrap();
         let keeper = Keeper::new(folder.path().to_owned()).unwrap();
-        let order: ApplianceOrder = serde_json::from_str(
-            r#"{"id":"a","host":"h","memory":104857600,"token":"0123456789abcdef","volumes":[{"name":"db",
-            "origin":{"uri":"nbd://storage/db"},"block_size":4096,"cache":0}]}"#,
-        )
-        .unwrap();
+        let order = order(0);
         let path = keeper.path(&order.id);
         let launch = |folder: &Path| {
             // In the way of what is to be written down once it runs.

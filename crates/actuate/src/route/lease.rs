@@ -73,3 +73,48 @@ impl StorageLease {
 pub(super) fn volume_in<'a>(status: &'a Value, volume: &str) -> Option<&'a Value> {
     status["volumes"].as_array()?.iter().find(|found| found["name"] == volume)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::fake;
+
+    #[test]
+    fn a_lease_is_raised_only_where_the_storage_side_says_that_the_old_path_has_ended() {
+        let raise = |answers: &[(u16, Value)]| {
+            fake::daemon(answers, |control| {
+                let lease = StorageLease { control, volume: "db".to_owned() };
+                lease.raise(4, LeaseHolder::Named, Deadline::after(Duration::from_secs(20)))
+            })
+        };
+        let said = |text: &str| json!({ "error": text });
+        let (raised, asked) = raise(&[(200, json!({ "epoch": 4 }))]);
+        raised.unwrap();
+        assert_eq!(asked[0].0, "POST /api/v1/volumes/db/lease");
+        assert_eq!((asked[0].1["epoch"].as_u64(), asked[0].1["holder"].as_str()), (Some(4), Some("named")));
+        let within = asked[0].1["within_s"].as_f64().unwrap();
+        assert!(within > 0.0 && within < 20.0, "{within}: the answer needs a moment as well");
+        let refused = raise(&[(503, said("a write is on its way"))]).0.unwrap_err();
+        assert!(matches!(&refused, RouteError::NotDrained { reason } if reason.contains("on its way")));
+        // Another one has raised it: how far, its status tells.
+        let status = json!({ "volumes": [
+            { "name": "web", "lease": { "epoch": 1 } }, { "name": "db", "lease": { "epoch": 9 } },
+        ] });
+        let refused = raise(&[(409, said("stale")), (200, status)]).0.unwrap_err();
+        assert!(matches!(refused, RouteError::Stale { asked: 4, now: 9 }), "{refused}");
+        let refused = raise(&[(409, said("no leases")), (200, json!({ "volumes": [] }))]).0.unwrap_err();
+        assert!(matches!(&refused, RouteError::Unheard { reason, .. } if reason == "no leases"), "{refused}");
+        let refused = raise(&[(404, said("there is no volume"))]).0.unwrap_err();
+        assert!(matches!(refused, RouteError::Unheard { .. }), "{refused}");
+    }
+
+    #[test]
+    fn of_a_storage_side_that_is_gone_nothing_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = crate::api::ApiAddress::Unix(folder.path().join("nobody.sock"));
+        let lease = StorageLease { control: Control { address, token: None }, volume: "db".to_owned() };
+        let deadline = Deadline::after(Duration::from_secs(20));
+        let raised = lease.raise(4, LeaseHolder::Named, deadline).unwrap_err();
+        assert!(matches!(raised, RouteError::Unknown { .. }) && !raised.had_no_effect(), "{raised}");
+    }
+}

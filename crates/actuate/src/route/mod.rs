@@ -143,6 +143,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn who_reaches_neither_path_is_not_where_it_was() {
+        let reason = || "why".to_owned();
+        let lost = [RouteError::Unknown { reason: reason() }, RouteError::Between { reason: reason() }];
+        assert!(lost.iter().all(|error| !error.had_no_effect()));
+        assert!(RouteError::NotDrained { reason: reason() }.had_no_effect());
+    }
+
+    #[test]
     fn a_path_that_does_not_serve_is_told_without_the_secret_of_its_export() {
         let to = Endpoint::new("nbds://h1/db.0123456789abcdef@3".parse().unwrap());
         let passage = Passage { to, epoch: 3, settled: true };

@@ -80,3 +80,50 @@ impl Route for ProxyRoute {
         Ok(Endpoint::new(uri))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::fake;
+
+    /// A proxy that was sent elsewhere last at epoch 3.
+    fn switched(epoch: u64, answer: Option<(u16, Value)>) -> (Result<Pause, RouteError>, fake::Asked) {
+        let status = json!({ "volumes": [{ "name": "db", "route": { "to": "nbd://h1/db", "epoch": 3 } }] });
+        let answers: Vec<(u16, Value)> = [(200, status)].into_iter().chain(answer).collect();
+        fake::daemon(&answers, |control| {
+            let route = ProxyRoute { control, volume: "db".to_owned() };
+            let to = Endpoint::new("nbd://h2/db@4".parse().unwrap());
+            let passage = Passage { to, epoch, settled: true };
+            route.switch(&passage, Deadline::after(Duration::from_secs(20)))
+        })
+    }
+
+    #[test]
+    fn what_a_proxy_says_of_a_switch_is_not_taken_for_something_else() {
+        let (pause, asked) = switched(4, Some((200, json!({ "pause_s": 0.25 }))));
+        assert_eq!(pause.unwrap(), Pause(Duration::from_millis(250)));
+        let (first, body) = &asked[1];
+        assert_eq!(first, "POST /api/v1/volumes/db/route");
+        assert_eq!(
+            (&body["to"], &body["epoch"], &body["settled"]),
+            (&json!("nbd://h2/db@4"), &json!(4), &json!(true))
+        );
+        let within = body["within_s"].as_f64().unwrap();
+        assert!(within > 0.0 && within < 20.0, "{within}: the answer needs a moment as well");
+        let refused = |status| switched(4, Some((status, json!({ "error": "why" })))).0.unwrap_err();
+        assert!(matches!(refused(409), RouteError::NotDrained { .. }));
+        assert!(matches!(refused(502), RouteError::Unusable { .. }));
+        assert!(matches!(refused(404), RouteError::Unheard { .. }));
+        // It goes there, and after a restart it may go back.
+        let unknown = refused(500);
+        assert!(matches!(unknown, RouteError::Unknown { .. }) && !unknown.had_no_effect());
+    }
+
+    #[test]
+    fn a_switch_of_an_epoch_that_is_over_is_not_asked_for() {
+        let (refused, asked) = switched(2, None);
+        assert!(matches!(refused, Err(RouteError::Stale { asked: 2, now: 3 })), "{refused:?}");
+        assert_eq!(asked.len(), 1);
+        assert!(switched(3, Some((200, json!({ "pause_s": 0.0 })))).0.is_ok(), "again");
+    }
+}
