@@ -595,6 +595,56 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation:
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::tests::unused;
+    use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
+    use forebay_control::{Objective, Operations, VolumeId};
+    use forebay_units::Bytes;
+
+    #[test]
+    fn numbers_stand_under_their_names() {
+        let promise = Objective::mean_latency(Nanos::millis(1), Operations::All);
+        let mut monitor = Monitor::new(VolumeId(0), &[promise], Nanos::secs(1));
+        monitor.tracks[0].windows = [3, 2, 1];
+        let mut seen = unused();
+        let observation = &mut seen.observation;
+        (observation.counters.errors, observation.counters.origin_errors) = (5, 7);
+        (observation.cache.evictions, observation.cache.invalidations) = (4, 9);
+        let told = |ended, seen: &VolumeSnapshot| {
+            let mut seen = seen.clone();
+            seen.observation.prewarm = Some(PrewarmProgress {
+                total_bytes: Bytes(8),
+                remaining_bytes: Bytes(6),
+                loaded_bytes: Bytes(2),
+                skipped_bytes: Bytes::ZERO,
+                failed_bytes: Bytes::ZERO,
+                bytes_per_second: None,
+                ended,
+            });
+            let volumes = [(seen, &monitor)];
+            let mut text = Text::default();
+            per_volume(&mut text, &volumes);
+            caches(&mut text, &volumes);
+            objectives(&mut text, &volumes);
+            text.text
+        };
+        let (text, ended) = (told(None, &seen), told(Some(PrewarmEnd::Cancelled), &seen));
+        let verdict = |word, count| {
+            let labels = format!("volume=\"a\",index=\"0\",objective=\"{}\"", monitor.tracks[0].objective);
+            format!("forebay_slo_windows_total{{{labels},verdict=\"{word}\"}} {count}\n")
+        };
+        for line in [
+            "forebay_volume_request_errors_total{volume=\"a\"} 5\n",
+            "forebay_cache_evictions_total{volume=\"a\"} 4\n",
+            "forebay_cache_invalidations_total{volume=\"a\"} 9\n",
+            "forebay_warmup_remaining_bytes{volume=\"a\"} 6\n",
+            &verdict("conforming", 3),
+            &verdict("nonconforming", 2),
+            &verdict("low_load", 1),
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+        assert!(ended.contains("forebay_warmup_remaining_bytes{volume=\"a\"} 0\n"), "{ended}");
+    }
 
     #[test]
     fn a_budget_is_what_is_left_of_the_windows_that_may_fail() {

@@ -342,7 +342,7 @@ fn add_latencies(latencies: &mut Latencies, edges: &[Nanos], snapshot: &VolumeSn
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::Daemon;
     use crate::config::{Config, OriginConfig, VolumeConfig};
@@ -359,7 +359,7 @@ mod tests {
     };
 
     /// A volume that nobody has used.
-    fn unused() -> VolumeSnapshot {
+    pub(crate) fn unused() -> VolumeSnapshot {
         let mut config =
             Config::new(vec![VolumeConfig::new("a", OriginConfig::Memory { size: Bytes::mib(1) })]);
         config.control.enabled = false;

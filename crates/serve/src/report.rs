@@ -406,8 +406,9 @@ mod tests {
     use super::*;
     use crate::Daemon;
     use crate::config::{Config, OriginConfig};
+    use crate::monitor::tests::unused;
     use forebay_control::{Objective, Operations, VolumeId};
-    use forebay_units::Bytes;
+    use forebay_units::{ByteRange, Bytes};
     use std::time::{Duration, Instant};
 
     /// Two volumes, and a control loop that does not get to its first turn.
@@ -459,6 +460,20 @@ mod tests {
         let told = daemon.status().reservations_trouble.unwrap_or_default();
         assert!(told.contains("reservations.json` cannot be read"), "{told}");
         daemon.shutdown();
+    }
+
+    #[test]
+    fn an_origin_that_failed_is_told_with_its_reason_and_its_own_errors() {
+        let mut seen = unused();
+        let statistics = &mut seen.origin_statistics;
+        statistics.state = OriginState::Failed { reason: "it is gone".to_owned() };
+        let observation = &mut seen.observation;
+        (observation.counters.errors, observation.counters.origin_errors) = (5, 7);
+        observation.in_doubt = vec![ByteRange::new(0, 4_096), ByteRange::new(65_536, 8_192)];
+        let config = config().volumes.remove(0);
+        let told = origin(&State::default(), &config, Some(&seen));
+        assert_eq!((told.state.as_str(), told.reason.as_deref()), ("failed", Some("it is gone")));
+        assert_eq!((told.errors, told.in_doubt_bytes), (7, 12_288));
     }
 
     #[test]

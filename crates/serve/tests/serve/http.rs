@@ -6,7 +6,7 @@ use forebay_appliance::ListenerConfig;
 use forebay_control::{Objective, Operations};
 use forebay_nbd::Uri;
 use forebay_origin::layer::DelayParameters;
-use forebay_origin::{NbdOrigin, NbdOriginOptions, OriginOperation};
+use forebay_origin::{NbdOrigin, NbdOriginOptions, Origin, OriginOperation};
 use forebay_serve::Daemon;
 use forebay_serve::config::{CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, VolumeConfig};
 use forebay_units::{ByteRange, Bytes, Nanos, Secret};
@@ -533,6 +533,24 @@ fn who_stops_does_not_wait_for_a_drain_that_was_ordered() {
         assert!(ended.recv_timeout(Duration::from_secs(20)).is_ok(), "it waits for the drain");
         let _ = ordered.join();
     });
+}
+
+#[test]
+fn as_many_clients_are_let_in_as_configured_and_change_nothing_of_what_is_read_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(1) });
+    volume.read_only = true;
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.limits.connections = 1;
+    let daemon = Daemon::start(config).unwrap();
+    let uri = daemon.uris("db").remove(0).parse().unwrap();
+    let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+    let first = NbdOrigin::connect(&uri, options).unwrap();
+    assert!(first.traits().read_only);
+    assert!(NbdOrigin::connect(&uri, options).is_err(), "one is the most");
+    drop(first);
+    daemon.shutdown();
 }
 
 #[test]
