@@ -220,6 +220,20 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_start_anew_is_one_however_much_was_seen_since_and_one_interval_is_a_gap() {
+        let mut follower = Follower::default();
+        let mut take = |told: Intervals| {
+            follower
+                .take(&told, "db", VolumeId(0), Nanos::secs(2))
+                .map(|news| news.map(|news| news.seen.arrivals))
+        };
+        assert_eq!(take(told(7, 1..=2)), Ok(None));
+        assert_eq!(take(told(8, 1..=5)), Err("it began anew".to_owned()));
+        assert_eq!(take(told(8, 7..=8)), Err("1 of its intervals were missed".to_owned()));
+        assert_eq!(take(told(8, 9..=9)), Ok(Some(9)));
+    }
+
     /// Intervals of a second, by a clock that is now a little behind that of the turns, now a little before.
     #[test]
     fn what_comes_a_little_early_waits_for_the_turn_in_which_there_is_nothing() {
