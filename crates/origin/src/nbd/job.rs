@@ -1,6 +1,6 @@
 //! A request on its way to an NBD server, which may take several of the protocol's requests.
 
-use super::Shared;
+use super::{Queue, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EIO, Pending};
 use crate::request::{CompletionSink, OriginCompletion, OriginError, OriginOperation, OriginRequestId};
@@ -65,14 +65,16 @@ impl Shared {
         Some(Job::new(pending, OriginOperation::Read { range }, self.losses.load(Ordering::SeqCst)))
     }
 
-    /// A flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost, and no other flush goes out.
-    /// `None` as above.
-    pub(super) fn own_flush(&self) -> Option<Job> {
-        self.own_flushes.fetch_add(1, Ordering::SeqCst);
-        let ours: Arc<dyn CompletionSink> = Arc::new(Ours(Arc::clone(&self.own_flushes)));
-        let pending = self.counters.admit(OriginRequestId(u64::MAX), &ours)?;
-        let job = Job::new(pending, OriginOperation::Flush, self.losses.load(Ordering::SeqCst));
-        Some(Job { is_ours: true, ..job })
+    /// Queues a flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost, and no other flush goes out.
+    /// None where so much is asked that another one has.
+    pub(super) fn flush_for_ourselves(&self, queue: &mut Queue) {
+        queue.own_flushes.fetch_add(1, Ordering::SeqCst);
+        let ours: Arc<dyn CompletionSink> = Arc::new(Ours(Arc::clone(&queue.own_flushes)));
+        // Where it is not admitted the sink hears of that, too.
+        if let Some(pending) = self.counters.admit(OriginRequestId(u64::MAX), &ours) {
+            let job = Job::new(pending, OriginOperation::Flush, self.losses.load(Ordering::SeqCst));
+            queue.jobs.push_back(Job { is_ours: true, ..job });
+        }
     }
 }
 

@@ -52,7 +52,7 @@ impl Shared {
         } else if is_kept_elsewhere && !queue.has_inherited {
             // The server knows whether that was lost, but it may be gone before anybody asks.
             queue.kept_through = self.writes_acknowledged.load(Ordering::SeqCst);
-            queue.jobs.extend(self.own_flush());
+            self.flush_for_ourselves(queue);
         } else if is_kept_elsewhere {
             // The server acknowledged nothing of that itself, and would not say so.
             (queue.keeper_of_unflushed, queue.has_inherited) = (keeper, false);
@@ -113,7 +113,7 @@ impl Shared {
             self.loss_stands.store(true, Ordering::SeqCst);
             self.note_loss();
         } else if self.has_unflushed() && !queue.over() {
-            queue.jobs.extend(self.own_flush());
+            self.flush_for_ourselves(&mut queue);
         }
         drop(queue);
         self.go_on();

@@ -130,6 +130,8 @@ impl Lost {
             }
         }
         decide(shared, index, others, &end);
+        // If a flush of ours is over with it, those that waited for that one go by other lanes.
+        shared.go_on();
         Lost { end, since: Instant::now(), is_undecided, lacks_flush }
     }
 

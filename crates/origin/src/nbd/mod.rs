@@ -161,7 +161,7 @@ struct Queue {
     has_inherited: bool,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
-    /// As in [`Shared`].
+    /// Flushes that nobody asked for but we, and that are not over.
     own_flushes: Arc<AtomicU64>,
 }
 
@@ -243,8 +243,6 @@ struct Shared {
     flush_must_fail: AtomicBool,
     /// It must whoever kept what was acknowledged: a sync failed that stood in a change with FUA, or that was kept by another run than the one that would be flushed.
     loss_stands: AtomicBool,
-    /// Flushes that nobody asked for but we, and that are not over.
-    own_flushes: Arc<AtomicU64>,
 }
 
 impl Shared {
@@ -441,7 +439,6 @@ impl NbdOrigin {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
         epoll::add(&epoll, &wake, EventData::new_u64(reactor::WAKE), EventFlags::IN).map_err(system)?;
-        let own_flushes = Arc::new(AtomicU64::new(0));
         let shared = Arc::new(Shared {
             uri: uri.clone(),
             secured,
@@ -467,7 +464,7 @@ impl NbdOrigin {
                 has_inherited: false,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
-                own_flushes: Arc::clone(&own_flushes),
+                own_flushes: Arc::default(),
             }),
             successions,
             epoll,
@@ -484,7 +481,6 @@ impl NbdOrigin {
             losses: AtomicU64::new(0),
             flush_must_fail: AtomicBool::new(false),
             loss_stands: AtomicBool::new(false),
-            own_flushes: Arc::clone(&own_flushes),
         });
         // The first lane has its connection already.
         locked(&shared.queue).set_up(0, true);

@@ -525,6 +525,35 @@ fn no_flush_goes_out_beside_one_of_ours_which_nobody_else_would_hear_of() {
     run(&origin, OriginOperation::Flush).unwrap();
 }
 
+/// With no other request that would have the queue looked at.
+#[test]
+fn a_flush_that_waited_for_one_of_ours_goes_on_where_that_is_lost_with_its_lane() {
+    let server = Server::start(export(SIZE));
+    let origin = connect(&server, NbdOriginOptions { connections: 2, ..quick() });
+    until("two connections", || server.connections() == 2);
+    let (open, gate) = channel();
+    let gate = Mutex::new(Some(gate));
+    server.script(move |request| match request.command {
+        Command::Flush => gate.lock().unwrap().take().map_or(Action::Serve, |gate: Receiver<()>| {
+            let _ = gate.recv();
+            Action::Cut
+        }),
+        _ => Action::Serve,
+    });
+    origin.inherit(Unflushed { keeper: None, is_lost: false });
+    until("a flush of ours", || origin.statistics().in_flight == 1);
+    server.refuse(true);
+    let collector = Collector::new();
+    submit(&origin, 1, OriginOperation::Flush, &collector);
+    open.send(()).unwrap();
+    assert_eq!(
+        errno(&collector.wait(1).remove(&1).unwrap()),
+        Some(5),
+        "what it was to make safe may be lost"
+    );
+    assert_eq!(origin.statistics().state, OriginState::Up, "the other lane is there");
+}
+
 #[test]
 fn a_flush_waits_for_a_lane_that_is_lost_for_as_long_as_requests_wait_and_fails_then() {
     let server = Server::start(succeeding(7));
