@@ -30,7 +30,7 @@ pub use distance::DistanceHistogram;
 pub use distinct::DistinctSketch;
 pub use exact::ExactLru;
 pub use live::{LiveConfig, LiveObserver, LiveWorkingSet, LocalitySnapshot};
-pub use numbers::{BlockNumbers, Ranks};
+pub use numbers::{BlockNumbers, PageHome, Ranks};
 pub use reuse::ReuseTimes;
 pub use shards::{FixedRate, FixedSize};
 pub use sizes::resolve_sizes;

@@ -28,6 +28,10 @@ pub struct BlockNumbers {
     paged: u64,
 }
 
+/// Where the page of a block is looked for first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PageHome(u32);
+
 impl Default for BlockNumbers {
     fn default() -> BlockNumbers {
         BlockNumbers::new()
@@ -64,25 +68,40 @@ impl BlockNumbers {
         } else {
             return self.single(volume_block_key(volume, block));
         };
+        Some(self.number_in(page, block))
+    }
+
+    /// The number of `block`, which lies in the page with the number `page`.
+    #[inline]
+    fn number_in(&mut self, page: usize, block: u64) -> u32 {
         let place = (block & PAGE_MASK) as u32;
         let seen = &mut self.seen[page];
         self.paged += u64::from(*seen >> place & 1 == 0);
         *seen |= 1 << place;
-        Some((page as u32) << PAGE_SHIFT | place)
+        (page as u32) << PAGE_SHIFT | place
     }
 
-    /// Has fetched from memory what [`BlockNumbers::number`] reads first for this block. To be called well before it, and before [`BlockNumbers::fetch_page`].
+    /// As [`BlockNumbers::number`], for who had [`BlockNumbers::fetch_key`] look at where the page of this block should stand: there it is found without
+    /// a search. Right for any `near`.
     #[inline]
-    pub fn fetch_key(&self, volume: u32, block: u64) {
-        self.pages.fetch(volume_block_key(volume, block >> PAGE_SHIFT));
+    pub fn number_near(&mut self, near: PageHome, volume: u32, block: u64) -> Option<u32> {
+        match self.pages.find_at(near.0, volume_block_key(volume, block >> PAGE_SHIFT)) {
+            Some(page) => Some(self.number_in(page as usize, block)),
+            None => self.number(volume, block),
+        }
     }
 
-    /// Has fetched what [`BlockNumbers::number`] reads last for this block, unless another page stands where its own should.
+    /// Has fetched from memory what [`BlockNumbers::number_near`] reads first for this block. To be called well before it, and before [`BlockNumbers::fetch_page`].
     #[inline]
-    pub fn fetch_page(&self, volume: u32, block: u64) {
+    pub fn fetch_key(&self, volume: u32, block: u64) -> PageHome {
+        PageHome(self.pages.fetch(volume_block_key(volume, block >> PAGE_SHIFT)))
+    }
+
+    /// Has fetched what [`BlockNumbers::number_near`] reads last, unless another page stands where that of the block should.
+    #[inline]
+    pub fn fetch_page(&self, home: PageHome) {
         // Without a branch on whether it is the right one, which nobody could foresee.
-        let page = self.pages.likely(volume_block_key(volume, block >> PAGE_SHIFT)) as usize;
-        if let Some(seen) = self.seen.get(page) {
+        if let Some(seen) = self.seen.get(self.pages.stamp_at(home.0) as usize) {
             prefetch(seen);
         }
     }
@@ -164,15 +183,19 @@ mod tests {
         for (pages_max, spread) in [(PAGES_MAX, 5_000), (PAGES_MAX, u64::MAX), (10, 5_000), (10, u64::MAX)] {
             let mut numbers = BlockNumbers::with_pages_max(pages_max);
             let mut known: BTreeMap<(u32, u64), u32> = BTreeMap::new();
+            let mut found_before = PageHome::default();
             for step in 0..30_000u64 {
                 let random = mix64(step);
                 // Not mixed as keys are, which would make keys of different volumes meet.
                 let key = ((random >> 60) as u32 % 3, mix64(random % 4_000 + 1_000_000) % spread);
-                // Whoever looks ahead may ask for blocks that nobody has seen.
-                numbers.fetch_key(key.0, key.1);
-                numbers.fetch_page(key.0, key.1);
-                let number = numbers.number(key.0, key.1).expect("there are enough");
+                // Whoever looks ahead may ask for blocks that nobody has seen; what is found there may be of before the table grew.
+                let home = numbers.fetch_key(key.0, key.1);
+                numbers.fetch_page(home);
+                let near = [home, found_before, PageHome(random as u32)][step as usize % 3];
+                found_before = home;
+                let number = numbers.number_near(near, key.0, key.1).expect("there are enough");
                 assert_eq!(*known.entry(key).or_insert(number), number);
+                assert_eq!(numbers.number(key.0, key.1), Some(number));
             }
             let distinct: BTreeSet<u32> = known.values().copied().collect();
             assert_eq!((distinct.len(), numbers.distinct()), (known.len(), known.len() as u64));

@@ -114,16 +114,25 @@ impl<S: Stamp> KeyTable<S> {
         }
     }
 
-    /// Has the home slot of `key` fetched from memory.
+    /// Has the home slot of `key` fetched from memory, and says which it is until the table grows.
     #[inline]
-    pub(crate) fn fetch(&self, key: u64) {
-        prefetch(&self.slots[self.home(key)]);
+    pub(crate) fn fetch(&self, key: u64) -> u32 {
+        let home = self.home(key);
+        prefetch(&self.slots[home]);
+        home as u32
     }
 
-    /// What stands in the home slot of `key`: its stamp, or that of a key beside it, or the mark of an empty slot.
+    /// What stands in the slot `at`: a stamp, or the mark of an empty slot, as in a slot that is not there.
     #[inline]
-    pub(crate) fn likely(&self, key: u64) -> S {
-        self.slots[self.home(key)].stamp
+    pub(crate) fn stamp_at(&self, at: u32) -> S {
+        self.slots.get(at as usize).map_or(S::EMPTY, |slot| slot.stamp)
+    }
+
+    /// The stamp of `key`, if it stands in the slot `at`.
+    #[inline]
+    pub(crate) fn find_at(&self, at: u32, key: u64) -> Option<S> {
+        let slot = self.slots.get(at as usize)?;
+        (slot.is(key) && slot.stamp != S::EMPTY).then_some(slot.stamp)
     }
 
     /// Stores `stamp` for `key`, whose hint came from [`KeyTable::warm`]; yields the stamp before. There must be room.

@@ -3,7 +3,7 @@
 use super::{RequestsArg, UnitArg};
 use crate::failure::Failure;
 use forebay_cache::Access;
-use forebay_locality::{BlockNumbers, Ranks, WorkingSetWindows, volume_block_key};
+use forebay_locality::{BlockNumbers, PageHome, Ranks, WorkingSetWindows, volume_block_key};
 use forebay_trace::{Operation, Request};
 use forebay_units::{BlockSize, Nanos};
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Accesses that are passed on together: long enough that passing costs nothing, short enough for the processor's caches (512 KiB).
 const BATCH: usize = 64 << 10;
 
-/// So many requests before its turn comes, what the number of a request's first block is read from is fetched; twice as many before, what leads there.
-const AHEAD: usize = 12;
+/// So many requests before its turn comes, what leads to the number of a request's first block is fetched; half as many before, what that is read from.
+const AHEAD: usize = 32;
 
 /// Splits requests and gives their blocks small numbers.
 pub(super) struct Splitter {
@@ -52,15 +52,17 @@ impl Splitter {
         requests: &[Request],
         mut pass_on: impl FnMut(Arc<[Access]>),
     ) -> Result<(), Failure> {
+        let mut homes = [PageHome::default(); AHEAD];
+        for (home, request) in homes.iter_mut().zip(requests) {
+            *home = self.fetch_key(request);
+        }
         for (at, request) in requests.iter().enumerate() {
-            // The blocks of a request are mostly of one page.
-            if let Some(later) = requests.get(at + 2 * AHEAD) {
-                self.numbers.fetch_key(later.volume.0, later.offset >> self.block_size.shift());
-            }
+            let home = homes[at % AHEAD];
             if let Some(later) = requests.get(at + AHEAD) {
-                self.numbers.fetch_page(later.volume.0, later.offset >> self.block_size.shift());
+                homes[at % AHEAD] = self.fetch_key(later);
             }
-            self.add(request)?;
+            self.numbers.fetch_page(homes[(at + AHEAD / 2) % AHEAD]);
+            self.add(request, home)?;
             // A request of many blocks must not make a batch that is many times as long as others.
             while let Some(batch) = self.full_batch() {
                 pass_on(batch);
@@ -69,8 +71,15 @@ impl Splitter {
         Ok(())
     }
 
-    /// Adds the accesses of `request`.
-    fn add(&mut self, request: &Request) -> Result<(), Failure> {
+    /// The blocks of a request are mostly of one page: that of the first.
+    #[inline]
+    fn fetch_key(&self, request: &Request) -> PageHome {
+        self.numbers.fetch_key(request.volume.0, request.offset >> self.block_size.shift())
+    }
+
+    /// Adds the accesses of `request`, the page of whose first block is looked for at `home` first.
+    #[inline]
+    fn add(&mut self, request: &Request, home: PageHome) -> Result<(), Failure> {
         let counts = match (request.operation, self.requests) {
             (Operation::Read, _) | (Operation::Write, RequestsArg::All) => true,
             (Operation::Write, RequestsArg::ReadHits) => false,
@@ -80,6 +89,10 @@ impl Splitter {
         let mut blocks = range.blocks(self.block_size);
         if self.unit == UnitArg::Request {
             blocks.end = blocks.end.min(blocks.first + 1);
+        }
+        if blocks.count() == 1 && self.windows.is_empty() {
+            let block = self.numbers.number_near(home, request.volume.0, blocks.first);
+            return self.push(block, range.length, counts);
         }
         for block in blocks {
             for (_, windows) in &mut self.windows {
@@ -93,25 +106,29 @@ impl Splitter {
                     end.min(range.offset.saturating_add(range.length)) - start.max(range.offset)
                 }
             };
-            // Requests of 4 GiB and more count as many bytes as fit: none is known in any trace.
-            let bytes = if counts { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
-            let block = self.number(request.volume.0, block.0)?;
-            self.pending.push(Access { block, bytes });
-            self.counted += u64::from(counts);
+            let block = self.numbers.number(request.volume.0, block.0);
+            self.push(block, bytes, counts)?;
         }
+        Ok(())
+    }
+
+    /// Adds the access to `bytes` of the block with the number `block`, if there was one left.
+    #[inline]
+    fn push(&mut self, block: Option<u32>, bytes: u64, counts: bool) -> Result<(), Failure> {
+        let Some(block) = block else {
+            return Err(Failure::new("the trace touches more blocks than can be numbered")
+                .with_hint("simulate larger blocks with --block"));
+        };
+        // Requests of 4 GiB and more count as many bytes as fit: none is known in any trace.
+        let bytes = if counts { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
+        self.pending.push(Access { block, bytes });
+        self.counted += u64::from(counts);
         Ok(())
     }
 
     /// Counts those of `requests` that make no access for want of bytes.
     pub(super) fn count_without_bytes(&mut self, requests: &[Request]) {
         self.without_bytes += self.requests.without_bytes(requests);
-    }
-
-    fn number(&mut self, volume: u32, block: u64) -> Result<u32, Failure> {
-        self.numbers.number(volume, block).ok_or_else(|| {
-            Failure::new("the trace touches more blocks than can be numbered")
-                .with_hint("simulate larger blocks with --block")
-        })
     }
 
     /// The next batch, if there are accesses for a whole one.
