@@ -40,6 +40,7 @@ use crate::refusals::Refusals;
 use crate::slab::Slab;
 use crate::volume::{ClientAddress, Place, Reply, VolumeMachine};
 use connection::{Closing, Connection, Pending};
+use forebay_nbd::Succession;
 use forebay_nbd::server::Session;
 use forebay_origin::OriginRequest;
 use forebay_units::{ByteRange, Nanos};
@@ -66,6 +67,16 @@ struct VolumeEntry {
     is_active: bool,
     /// It ends, in order.
     is_leaving: bool,
+}
+
+impl VolumeEntry {
+    /// A client that is here at `place` is not served. It flushes elsewhere from here on, where nobody knows what an earlier run of it was told: whoever flushes here
+    /// next hears of that.
+    fn leave_word(&mut self, place: Option<Succession>) {
+        if let Some(errno) = place.and_then(|place| self.said.inherited_by(place)) {
+            self.machine.owe_flush_error(errno);
+        }
+    }
 }
 
 /// Why a fence cannot be vouched for. Whom the lease does not admit is refused all the same.
@@ -246,10 +257,7 @@ impl Service {
         for key in fenced {
             let connection = self.connections.get_mut(key).expect("found above");
             connection.closing = Some(Closing::Parting);
-            // Its client flushes elsewhere from here on, where nobody knows what an earlier run of it was told.
-            if let Some(errno) = connection.succession.and_then(|place| entry.said.inherited_by(place)) {
-                entry.machine.owe_flush_error(errno);
-            }
+            entry.leave_word(connection.succession);
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }
@@ -281,11 +289,13 @@ impl Service {
         let has_leftover = !input.is_empty();
         let succession = session.succession();
         let succeeded = succession.map(|place| self.succeed(volume, place, session.told().is_some()));
-        let entry = self.volumes.get(volume);
-        let closing = match entry {
+        let closing = match self.volumes.get_mut(volume) {
             None => Some(Closing::Now),
             // The lease may have been raised since the client chose.
-            Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => Some(Closing::Parting),
+            Some(entry) if entry.lease.is_some_and(|lease| !lease.admits(entrance)) => {
+                entry.leave_word(succession);
+                Some(Closing::Parting)
+            }
             Some(entry) if entry.is_leaving => Some(Closing::Leaving),
             Some(_) => match succeeded {
                 Some(Succeeded::Late | Succeeded::InDoubt) => Some(Closing::Now),

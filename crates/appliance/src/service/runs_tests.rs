@@ -3,8 +3,8 @@
 use super::succeeding_tests::{Flusher, end, failed, scene};
 use super::tests::shaken_hands_told;
 use super::*;
+use forebay_nbd::client;
 use forebay_nbd::server::Disconnect;
-use forebay_nbd::{Succession, client};
 use forebay_origin::OriginError;
 
 /// Those of one block wait for each other.
@@ -155,21 +155,28 @@ fn the_next_run_hears_once_of_the_error_of_a_flush_that_an_earlier_one_may_not_h
 /// It asks for a flush by another way then, of which this server knows only who stands there.
 #[test]
 fn what_an_earlier_run_was_told_is_told_to_whoever_flushes_next_where_the_next_run_is_fenced() {
-    let (mut service, volume) = scene();
-    let mut old = Flusher::come(&mut service, volume, at(7, 1, 0, 0));
-    assert_eq!(old.flush(&mut service, failed()), Some(false));
-    service.forget(old.key);
-    let mut lanes = [0, 1].map(|lane| Flusher::come(&mut service, volume, at(7, 2, 0, lane)));
-    service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
-    let (client, server) = shaken_hands_told(Some(Succession { id: 3, number: 1, lacks_flush: false }), None);
-    let entrance = Entrance::Epoch(1);
-    let key = service.open(Nanos::ZERO, server, volume, entrance, Vec::new(), Vec::new());
-    let mut holder = Flusher { client, key };
-    for lane in &mut lanes {
-        assert!(lane.ask(&mut service, client::Operation::Flush).is_none(), "it is fenced");
+    // Who was let in before may come only behind the fence.
+    for comes_late in [false, true] {
+        let (mut service, volume) = scene();
+        let mut old = Flusher::come(&mut service, volume, at(7, 1, 0, 0));
+        assert_eq!(old.flush(&mut service, failed()), Some(false));
+        service.forget(old.key);
+        let lanes =
+            |service: &mut Service| [0, 1].map(|lane| Flusher::come(service, volume, at(7, 2, 0, lane)));
+        let early = (!comes_late).then(|| lanes(&mut service));
+        service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
+        let mut lanes = early.unwrap_or_else(|| lanes(&mut service));
+        let (client, server) =
+            shaken_hands_told(Some(Succession { id: 3, number: 1, lacks_flush: false }), None);
+        let entrance = Entrance::Epoch(1);
+        let key = service.open(Nanos::ZERO, server, volume, entrance, Vec::new(), Vec::new());
+        let mut holder = Flusher { client, key };
+        for lane in &mut lanes {
+            assert!(lane.ask(&mut service, client::Operation::Flush).is_none(), "it is fenced");
+        }
+        assert_eq!(holder.flush(&mut service, done()), Some(false), "nobody has heard of it");
+        assert_eq!(holder.flush(&mut service, done()), Some(true), "it has");
     }
-    assert_eq!(holder.flush(&mut service, done()), Some(false), "nobody has heard of it");
-    assert_eq!(holder.flush(&mut service, done()), Some(true), "it has");
 }
 
 #[test]

@@ -164,6 +164,15 @@ impl Link {
         its.into_iter().map(|(job, _)| job).collect()
     }
 
+    /// Takes what is to be sent next: no flush goes out beside one of ours.
+    fn next(&mut self) -> Option<Job> {
+        let is_ours = |job: &Job| job.request.id == OWN_FLUSH;
+        let held = self.held.iter().map(|(job, _)| job);
+        let awaits_ours = self.queue.iter().chain(self.sent.values()).chain(held).any(is_ours);
+        let may_go = |job: &Job| !job.is_flush() || is_ours(job) || !awaits_ours;
+        self.queue.remove(self.queue.iter().position(may_go)?)
+    }
+
     fn question(&self, now: u64) -> Job {
         let operation = OriginOperation::Read { range: ByteRange::new(0, CELL) };
         self.job(OriginRequest { id: QUESTION, operation }, now)
@@ -461,8 +470,8 @@ impl World {
         let now = self.now;
         let mut too_late = Vec::new();
         let Some(link) = self.links.get_mut(&id).filter(|link| link.is_ready) else { return };
-        let (session, node) = (link.session.as_mut().expect("it is ready"), link.node);
-        while let Some(mut job) = link.queue.pop_front() {
+        let node = link.node;
+        while let Some(mut job) = link.next() {
             if job.is_flush() && job.losses_before != link.losses {
                 too_late.push(job);
                 continue;
@@ -476,6 +485,7 @@ impl World {
                 other => panic!("nobody here asks for {other:?}"),
             };
             let mut output = Vec::new();
+            let session = link.session.as_mut().expect("it is ready");
             session.submit(link.next_cookie, operation, &mut output).expect("the export offers it");
             if let OriginOperation::Write { data, .. } = &job.request.operation {
                 output.extend_from_slice(data);

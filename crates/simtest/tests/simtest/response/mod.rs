@@ -25,8 +25,9 @@ use world::{Course, World};
 const SEED_COUNT: u64 = 200;
 
 /// A change that a killed run of the proxy had sent to an appliance whose host stood still came when the next run had been sent back to the storage side. The
-/// error of a flush that one had been told was told to nobody where the next one was fenced before it asked for a flush.
-const FAILED_ONCE: [u64; 2] = [70_002_229, 70_004_895];
+/// error of a flush that one had been told was told to nobody where the next one was fenced before it asked for a flush;
+/// and where it was let in before the fence, and looked at behind it.
+const FAILED_ONCE: [u64; 3] = [70_002_229, 70_004_895, 80_008_938];
 
 fn run(seed: u64) -> Course {
     let mut world = World::new(seed, false);
