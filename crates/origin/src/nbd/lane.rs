@@ -166,15 +166,16 @@ impl Lost {
             shared.changes_sent_again.fetch_add(changes as u64, Ordering::Relaxed);
             return jobs;
         }
+        let is_fenced = shared.options.fences_on_disconnect;
         for job in shared.take_held(index, |job| !job.is_flush()) {
-            if shared.options.fences_on_disconnect {
+            if is_fenced {
                 job.fail(EIO, "connection lost before the answer; settled by the server's fence");
             } else {
                 shared.in_doubt(index, job, &self.end.reason);
             }
         }
-        shared.may_settle(index, false);
-        Vec::new()
+        // What was given up before is settled by the fence as well.
+        if shared.may_settle(index, is_fenced) { shared.question().into_iter().collect() } else { Vec::new() }
     }
 
     /// An attempt did not succeed. If a server was there that does not let us in, no later one says more.
