@@ -436,8 +436,8 @@ mod tests {
         };
         let to_come = reserve(unix_ms() + 3_600_000);
         assert!(!to_come.active && !daemon.status().reservations[0].active);
-        // It stands for another second.
-        assert!(reserve(unix_ms() - 59_000).active);
+        // It stands for three seconds more.
+        assert!(reserve(unix_ms() - 57_000).active);
         let of = |volume: &str| daemon.explain(volume).unwrap().reservations.len();
         assert_eq!(of("a"), 0);
         let deadline = Instant::now() + Duration::from_secs(20);
