@@ -7,6 +7,7 @@ mod suite {
     pub(crate) mod file;
     pub(crate) mod layers;
     pub(crate) mod nbd;
+    pub(crate) mod nbd_flushes;
     pub(crate) mod nbd_lanes;
     pub(crate) mod nbd_server;
     pub(crate) mod peers;
