@@ -21,6 +21,22 @@ fn results(found: &Value) -> Vec<(String, u64, u64, u64)> {
     results.map(row).collect()
 }
 
+/// A policy, and its misses at three sizes.
+type Row = (&'static str, [u64; 3]);
+
+/// The recorded trace of this name, if it is there, has these misses.
+fn assert_misses(name: &str, rows: &[Row], options: &[&str]) {
+    let Some(path) = recorded(name) else { return };
+    let policies: Vec<&str> = rows.iter().map(|(policy, _)| *policy).collect();
+    let mut command = args(&[&"simulate", &path, &"--json", &"--policy", &policies.join(",")]);
+    command.extend(options.iter().map(OsString::from));
+    let misses: Vec<u64> = results(&json(SIMULATE, command)).into_iter().map(|row| row.2).collect();
+    assert_eq!(misses.len(), 3 * rows.len(), "{name}");
+    for ((policy, expected), found) in rows.iter().zip(misses.chunks(3)) {
+        assert_eq!(found, expected, "{name}, {policy}");
+    }
+}
+
 /// File, policy, sizes in blocks, hit ratios in per cent: LRU and ARC with real steps as in the ARC paper's tables (to 0.01), ARC with integer
 /// steps as measured with other implementations of that kind.
 #[test]
@@ -54,7 +70,6 @@ fn recorded_traces_have_the_published_hit_ratios() {
 /// 1,000 blocks. Nobody published them; a change of any is a change of behaviour to be explained. They depend on no seed.
 #[test]
 fn recorded_traces_have_the_misses_they_had() {
-    type Row = (&'static str, [u64; 3]);
     let cases: [(&str, &[Row]); 5] = [
         (
             "lirs_multi1.trace.gz",
@@ -129,17 +144,7 @@ fn recorded_traces_have_the_misses_they_had() {
         ),
     ];
     for (name, rows) in cases {
-        let Some(path) = recorded(name) else { return };
-        let policies: Vec<&str> = rows.iter().map(|(policy, _)| *policy).collect();
-        let policies = policies.join(",");
-        let found = json(
-            SIMULATE,
-            args(&[&"simulate", &path, &"--json", &"--policy", &policies, &"--sizes", &"100,500,1000"]),
-        );
-        let misses: Vec<u64> = results(&found).into_iter().map(|row| row.2).collect();
-        for ((policy, expected), found) in rows.iter().zip(misses.chunks(3)) {
-            assert_eq!(found, expected, "{name}, {policy}");
-        }
+        assert_misses(name, rows, &["--sizes", "100,500,1000"]);
     }
 }
 
@@ -147,7 +152,6 @@ fn recorded_traces_have_the_misses_they_had() {
 /// both define alike.
 #[test]
 fn recorded_traces_have_the_misses_that_another_simulator_has() {
-    type Row = (&'static str, [u64; 3]);
     let cases: [(&str, [Row; 7]); 3] = [
         (
             "arc_OLTP.lis.zst",
@@ -187,17 +191,9 @@ fn recorded_traces_have_the_misses_that_another_simulator_has() {
         ),
     ];
     for (name, rows) in cases {
-        let Some(path) = recorded(name) else { return };
-        let policies = rows.map(|(policy, _)| policy).join(",");
-        let mut command =
-            args(&[&"simulate", &path, &"--json", &"--policy", &policies, &"--sizes", &"100,1000,5000"]);
-        if name.contains("oracleGeneral") {
-            command.extend(args(&[&"--ids", &"objects", &"--unit", &"request"]));
-        }
-        let misses: Vec<u64> = results(&json(SIMULATE, command)).into_iter().map(|row| row.2).collect();
-        for ((policy, expected), found) in rows.iter().zip(misses.chunks(3)) {
-            assert_eq!(found, expected, "{name}, {policy}");
-        }
+        let is_of_objects = name.contains("oracleGeneral");
+        let read_as: &[&str] = if is_of_objects { &["--ids", "objects", "--unit", "request"] } else { &[] };
+        assert_misses(name, &rows, &[&["--sizes", "100,1000,5000"], read_as].concat());
     }
 }
 
