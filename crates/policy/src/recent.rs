@@ -15,10 +15,32 @@ const WAYS: usize = 8;
 /// Slots per line: with at most as many ghosts as slots a line has four on average, since a line that is not yet split serves two.
 const SLOTS_PER_LINE: u32 = 4;
 
-/// Each entry is a fingerprint in its high half and a time in its low half.
+/// Fingerprints and times, the latest first: so the last is the oldest. What was never there, or was taken, is 0 at the end.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
-struct Line([u64; WAYS]);
+struct Line {
+    hashes: [u32; WAYS],
+    times: [u32; WAYS],
+}
+
+impl Line {
+    const EMPTY: Line = Line { hashes: [0; WAYS], times: [0; WAYS] };
+
+    /// Puts an entry before all others; the last is forgotten.
+    #[inline]
+    fn push(&mut self, hash: u32, time: u32) {
+        self.hashes.copy_within(..WAYS - 1, 1);
+        self.times.copy_within(..WAYS - 1, 1);
+        (self.hashes[0], self.times[0]) = (hash, time);
+    }
+
+    /// Takes the entry at `way` out.
+    fn remove(&mut self, way: usize) {
+        self.hashes.copy_within(way + 1.., way);
+        self.times.copy_within(way + 1.., way);
+        (self.hashes[WAYS - 1], self.times[WAYS - 1]) = (0, 0);
+    }
+}
 
 /// The blocks that left lately, in order of time.
 #[derive(Debug)]
@@ -40,17 +62,17 @@ impl Recent {
     pub(crate) fn reserve(&mut self, slots: u32) -> Result<(), TryReserveError> {
         while self.lines.len() < slots.div_ceil(SLOTS_PER_LINE) {
             let added = self.lines.len();
-            self.lines.try_push(Line([0; WAYS]))?;
+            self.lines.try_push(Line::EMPTY)?;
             if added == 0 {
                 continue;
             }
             let from = sibling(added);
-            for way in 0..WAYS {
-                let entry = self.lines.get(from).0[way];
-                if entry != 0 && bucket_of((entry >> 32) as u32, added + 1) == added {
-                    self.lines.get_mut(from).0[way] = 0;
-                    self.lines.get_mut(added).0[way] = entry;
-                }
+            let whole = std::mem::replace(self.lines.get_mut(from), Line::EMPTY);
+            // The oldest first, so that both lines are in the order of time.
+            for (hash, time) in
+                whole.hashes.into_iter().zip(whole.times).rev().filter(|entry| *entry != (0, 0))
+            {
+                self.lines.get_mut(bucket_of(hash, added + 1)).push(hash, time);
             }
         }
         Ok(())
@@ -79,18 +101,22 @@ impl Recent {
         let (hash, time) = (fingerprint(block), self.time);
         let line = self.line(hash)?;
         // Without a branch per entry: which one it is cannot be predicted.
-        let matches = |entry: u64| (entry >> 32) as u32 == hash && time.wrapping_sub(entry as u32) <= window;
         let mut found = line
-            .0
+            .hashes
             .iter()
             .enumerate()
-            .fold(0u32, |found, (way, entry)| found | u32::from(matches(*entry)) << way);
+            .fold(0u32, |found, (way, entry)| found | u32::from(*entry == hash) << way);
         let mut age = None;
         // A block that left while the window was too short to know it may stand there twice once the window has grown.
         while found != 0 {
-            let entry = std::mem::take(&mut line.0[found.trailing_zeros() as usize]);
-            age = Some(age.unwrap_or(u32::MAX).min(time.wrapping_sub(entry as u32)));
-            found &= found - 1;
+            // The latest of two is before the other, which is to be taken first so that both ways hold.
+            let way = found.ilog2();
+            found ^= 1 << way;
+            let since = time.wrapping_sub(line.times[way as usize]);
+            if since <= window {
+                line.remove(way as usize);
+                age = Some(since);
+            }
         }
         age
     }
@@ -100,10 +126,7 @@ impl Recent {
     pub(crate) fn remember(&mut self, block: BlockIndex) {
         let (hash, time) = (fingerprint(block), self.time);
         let Some(line) = self.line(hash) else { return };
-        // Age and way in one number, so that the largest is found without a branch per entry.
-        let age = |entry: u64| u64::from(time.wrapping_sub(entry as u32)) << 3;
-        let oldest = line.0.iter().zip(0u64..).map(|(entry, way)| age(*entry) | way).fold(0, u64::max);
-        line.0[(oldest & 7) as usize] = u64::from(hash) << 32 | u64::from(time);
+        line.push(hash, time);
         self.time = time.wrapping_add(1);
     }
 

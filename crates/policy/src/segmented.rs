@@ -20,6 +20,8 @@ pub struct SegmentedVec<T> {
     full: Vec<Box<[T; SEGMENT]>>,
     /// The elements behind them, less than a segment.
     last: Vec<T>,
+    /// How many elements both have.
+    length: u32,
 }
 
 impl<T> Default for SegmentedVec<T> {
@@ -31,18 +33,18 @@ impl<T> Default for SegmentedVec<T> {
 impl<T> SegmentedVec<T> {
     /// A vector without elements and without memory.
     pub const fn new() -> SegmentedVec<T> {
-        SegmentedVec { full: Vec::new(), last: Vec::new() }
+        SegmentedVec { full: Vec::new(), last: Vec::new(), length: 0 }
     }
 
     /// How many elements.
     #[inline]
-    pub fn len(&self) -> u32 {
-        ((self.full.len() << SHIFT) + self.last.len()) as u32
+    pub const fn len(&self) -> u32 {
+        self.length
     }
 
     /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.full.is_empty() && self.last.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
     }
 
     /// The element at `index`.
@@ -77,6 +79,7 @@ impl<T> SegmentedVec<T> {
             self.last.try_reserve_exact(self.last.len().clamp(GROWTH_MIN, GROWTH_MAX))?;
         }
         self.last.push(value);
+        self.length += 1;
         if self.last.len() == SEGMENT {
             match std::mem::take(&mut self.last).try_into() {
                 Ok(segment) => self.full.push(segment),
@@ -94,6 +97,7 @@ impl<T> SegmentedVec<T> {
             self.last = (segment as Box<[T]>).into_vec();
         }
         let value = self.last.pop();
+        self.length -= u32::from(value.is_some());
         // The first segment stays: a partition that empties and fills again must not allocate each time.
         if self.last.is_empty() && !self.full.is_empty() {
             self.last = Vec::new();
