@@ -21,8 +21,8 @@ pub use adaptive::AdaptivePartition;
 pub use cached::CachePartition;
 pub use forebay_policy::{Insertion, Slot};
 pub use partition::{
-    ANTICIPATED_MAX, BLOCK_MAX, Inserted, LikelyEvictions, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal,
-    Statistics, StepChange,
+    ANTICIPATED_MAX, BLOCK_MAX, Inserted, Partition, Progress, QUOTA_BLOCKS_MAX, Refusal, Statistics,
+    StepChange,
 };
 pub use selector::{SELECTABLE, Selector};
 pub use simulation::{Access, AdaptiveSimulation, Outcome, Simulation};

@@ -68,15 +68,6 @@ pub enum StepChange {
     },
 }
 
-/// What a batch of look-ups will probably evict.
-#[derive(Clone, Copy, Debug)]
-pub struct LikelyEvictions {
-    /// How many blocks.
-    pub count: usize,
-    /// The slot of the last of them.
-    pub last: Option<Slot>,
-}
-
 /// How far a change of the quota is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -129,6 +120,18 @@ pub struct Partition<P = TwoPool> {
     /// The quota, or less since the machine refused memory: from there on, insertions evict instead of growing.
     limit: u32,
     counters: Statistics,
+    foretold: Foretold,
+}
+
+/// How many victims later the next step of [`Partition::fetch_evictions`] is taken (ours).
+const STEP: usize = 5;
+
+/// The last victims that the policy foretold. A hint: who is used meanwhile stays.
+#[derive(Debug)]
+struct Foretold {
+    victims: [Slot; 2 * STEP],
+    /// The place of the oldest of them.
+    oldest: u8,
 }
 
 impl<P: Policy> Partition<P> {
@@ -145,6 +148,7 @@ impl<P: Policy> Partition<P> {
             quota,
             limit: quota,
             counters: Statistics::default(),
+            foretold: Foretold { victims: [Slot(0); 2 * STEP], oldest: 0 },
         }
     }
 
@@ -192,12 +196,11 @@ impl<P: Policy> Partition<P> {
         self.slots.fetch_slots(upcoming);
     }
 
-    /// Has fetched what look-ups, and insertions of what misses, will need of the policy and of their victims, and says where the blocks are likely to be; and
-    /// which evictions these will probably make.
-    pub fn anticipate(&self, upcoming: &mut Upcoming) -> LikelyEvictions {
+    /// Has fetched what look-ups, and insertions of what misses, will need of the policy, and says where the blocks are likely to be.
+    pub fn anticipate(&self, upcoming: &mut Upcoming) {
         self.slots.anticipate(upcoming);
         let mut hits = [Slot(0); ANTICIPATED_MAX];
-        let mut others = [BlockIndex(0); 2 * ANTICIPATED_MAX];
+        let mut others = [BlockIndex(0); ANTICIPATED_MAX];
         let (mut hit_count, mut other_count) = (0, 0);
         // Without a branch, as in the table.
         for (at, block) in upcoming.blocks().iter().enumerate() {
@@ -207,29 +210,30 @@ impl<P: Policy> Partition<P> {
             hit_count += usize::from(slot.is_some());
             other_count += usize::from(slot.is_none());
         }
-        let mut evictions = LikelyEvictions { count: 0, last: None };
-        if self.is_full() {
-            // Each insertion evicts, and takes its victim out of its chain.
-            let mut victims = [Slot(0); ANTICIPATED_MAX];
-            let count = self.policy.likely_victims(&mut victims[..other_count]);
-            evictions = LikelyEvictions { count, last: victims[..count].last().copied() };
-            for block in victims[..count].iter().filter_map(|victim| self.slots.block_in(*victim)) {
-                self.slots.fetch_chain(block);
-                others[other_count] = block;
-                other_count += 1;
-            }
-        }
         self.policy.anticipate(&hits[..hit_count], &others[..other_count]);
-        evictions
     }
 
-    /// Has fetched what the eviction behind `victim`, a likely one, will need, as far as that can be without waiting: to be called now and then while look-ups are worked off, for
-    /// those of the next batch. The victim of that eviction.
+    /// Has fetched what evictions to come will need, each in three steps that are some evictions apart: what is in the slot, the bucket of its block, and its chain and what
+    /// the policy has of it. To be called for each eviction.
     #[inline]
-    pub fn fetch_eviction_after(&self, victim: Slot) -> Option<Slot> {
-        let block = self.block_in(victim)?;
-        self.slots.fetch_bucket(block);
-        self.policy.fetch_victim_after(victim).inspect(|next| self.slots.fetch(*next))
+    fn fetch_evictions(&mut self) {
+        // Two for one: so the first victims, or those behind a change of the order, catch up.
+        for _ in 0..2 {
+            let Some(victim) = self.policy.fetch_victim_ahead() else { continue };
+            self.slots.fetch(victim);
+            let Foretold { victims, oldest } = &mut self.foretold;
+            let at = usize::from(*oldest);
+            let (bucket, chain) = (victims[(at + STEP) % (2 * STEP)], victims[at]);
+            victims[at] = victim;
+            *oldest = ((at + 1) % (2 * STEP)) as u8;
+            if let Some(block) = self.block_in(bucket) {
+                self.slots.fetch_bucket(block);
+            }
+            if let Some(block) = self.block_in(chain) {
+                self.slots.fetch_chain(block);
+                self.policy.anticipate(&[], &[block]);
+            }
+        }
     }
 
     /// All three steps for those of `blocks` that hit: for who inserts what misses only later. At most [`ANTICIPATED_MAX`] blocks at a time; more are not
@@ -334,6 +338,9 @@ impl<P: Policy> Partition<P> {
             }
         };
         self.policy.on_insert(slot, incoming);
+        if left.is_some() {
+            self.fetch_evictions();
+        }
         self.counters.insertions += 1;
         self.counters.prewarmed += u64::from(insertion != Insertion::Miss);
         Inserted::New { slot, evicted: left.map(|(_, block)| block) }

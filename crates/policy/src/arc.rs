@@ -182,13 +182,9 @@ impl Policy for Arc {
         self.links.anticipate(hits);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.once, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        self.links.fetch_ahead(&mut self.once)
     }
 
     /// T2, then T1, each from the most recent on; which of the two gives the next victim changes with every miss.

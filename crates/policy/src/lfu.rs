@@ -18,7 +18,7 @@ struct Level {
     blocks: List,
 }
 
-/// In-cache LFU without ageing; 12 bytes per slot, and 24 per level, of which there are never more than slots.
+/// In-cache LFU without ageing; 12 bytes per slot, and 32 per level, of which there are never more than slots.
 #[derive(Debug, Default)]
 pub struct Lfu {
     /// Links of slots within their levels.
@@ -115,7 +115,7 @@ impl Policy for Lfu {
         Ok(())
     }
 
-    /// A level that is in use stays where it is, so up to 24 bytes per slot given back may stay until the level closes.
+    /// A level that is in use stays where it is, so up to 32 bytes per slot given back may stay until the level closes.
     fn release(&mut self, slots: u32) {
         self.links.release(slots);
         self.level_of.truncate(slots);

@@ -23,17 +23,26 @@ struct Node {
     next: u32,
 }
 
+/// How many slots at the end of a list [`Links::fetch_ahead`] fetches: what some microseconds evict (ours).
+const FETCHED_MAX: u32 = 16;
+/// They are counted at slots with a multiple of this number (ours).
+const COUNTED_EVERY: u32 = 128;
+
 /// The ends and the length of one list; the front is where [`Links::push_front`] puts a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct List {
     front: u32,
     back: u32,
     length: u32,
+    /// The slot up to which the links of the last ones have been fetched: in this list, or `NONE`.
+    ahead: u32,
+    /// How many these are. Who leaves between `ahead` and the end, or enters there, is not noticed, so that it is counted now and then.
+    fetched: u32,
 }
 
 impl List {
     /// A list without slots.
-    pub const EMPTY: List = List { front: NONE, back: NONE, length: 0 };
+    pub const EMPTY: List = List { front: NONE, back: NONE, length: 0, ahead: NONE, fetched: 0 };
 
     /// How many slots.
     pub const fn len(&self) -> u32 {
@@ -192,6 +201,13 @@ impl Links {
             self.set_previous(next, previous);
         }
         list.length -= 1;
+        let was_ahead = list.ahead == slot.0;
+        list.ahead = if was_ahead { next } else { list.ahead };
+        list.fetched = if list.ahead == NONE {
+            0
+        } else {
+            list.fetched.saturating_sub(u32::from(was_ahead || next == NONE))
+        };
     }
 
     /// Puts `to`, which is in no list, at the place of `from` in `list`, with the tag of `from`, which leaves.
@@ -205,6 +221,9 @@ impl Links {
         match node.next & LINK {
             NONE => list.back = to.0,
             next => self.set_previous(next, to.0),
+        }
+        if list.ahead == from.0 {
+            list.ahead = to.0;
         }
     }
 
@@ -224,16 +243,33 @@ impl Links {
         }
     }
 
-    /// The slot before `slot`, towards the front, whose links are being fetched.
+    /// Has the links of one more slot fetched, from the end of `list` towards its front, and says which; `None` while those of enough are. Who asks
+    /// twice for each slot that leaves at the end finds the links there of all that follow: who only goes along a list waits for each step.
     #[inline]
-    pub fn fetch_previous(&self, slot: Slot) -> Option<Slot> {
-        self.previous(slot).inspect(|previous| prefetch(self.nodes.get(previous.0)))
+    pub fn fetch_ahead(&self, list: &mut List) -> Option<Slot> {
+        if list.fetched >= FETCHED_MAX {
+            return None;
+        }
+        let next = if list.ahead == NONE { list.back() } else { self.previous(Slot(list.ahead)) }?;
+        prefetch(self.nodes.get(next.0));
+        list.ahead = next.0;
+        list.fetched += 1;
+        if next.0.is_multiple_of(COUNTED_EVERY) {
+            self.count_fetched(list);
+        }
+        Some(next)
     }
 
-    /// Fills `slots` with the last of `list`, the very last first; returns how many there are.
-    pub fn last(&self, list: &List, slots: &mut [Slot]) -> usize {
+    /// Counts how many were fetched; where these are too many, goes back.
+    fn count_fetched(&self, list: &mut List) {
         let backward = std::iter::successors(list.back(), |slot| self.previous(*slot));
-        slots.iter_mut().zip(backward).map(|(place, slot)| *place = slot).count()
+        for (count, slot) in (1..=FETCHED_MAX).zip(backward) {
+            list.fetched = count;
+            if slot.0 == list.ahead || count == FETCHED_MAX {
+                list.ahead = slot.0;
+                return;
+            }
+        }
     }
 
     /// The slots of `list` from front to back.
@@ -276,10 +312,84 @@ mod tests {
         assert_eq!((slots(&links, &list), links.tag(Slot(4))), (vec![4], 3));
     }
 
+    /// Fetches ahead as for each slot that leaves at the end; which ones.
+    fn told(links: &Links, list: &mut List) -> Vec<u32> {
+        (0..2).filter_map(|_| links.fetch_ahead(list)).map(|slot| slot.0).collect()
+    }
+
+    #[test]
+    fn the_last_ones_are_told_once_in_the_order_in_which_they_leave() {
+        let (mut links, mut list) = (Links::new(), List::EMPTY);
+        links.reserve(300).unwrap();
+        assert_eq!(links.fetch_ahead(&mut list), None);
+        (0..300).for_each(|slot| links.push_front(&mut list, Slot(slot)));
+        let mut all = Vec::new();
+        for left in 0..300 {
+            all.extend(told(&links, &mut list));
+            // From the end on two for each that leaves, until enough are; then one.
+            let expected = (2 * (left + 1)).min(left + FETCHED_MAX).min(300);
+            assert_eq!(all.len() as u32, expected, "{left}");
+            links.unlink(&mut list, Slot(left));
+        }
+        assert_eq!((all, told(&links, &mut list)), ((0..300).collect(), vec![]));
+    }
+
+    /// What is not noticed, slots that leave or enter between the one that is told next and the end, is made good.
+    #[test]
+    fn how_many_are_told_before_they_leave_comes_back_to_what_it_was() {
+        for enter in [false, true] {
+            let (mut links, mut list) = (Links::new(), List::EMPTY);
+            links.reserve(2_000).unwrap();
+            (0..2_000).for_each(|slot| links.push_front(&mut list, Slot(slot)));
+            let order = |links: &Links, list: &List| -> Vec<u32> {
+                std::iter::successors(list.back(), |slot| links.previous(*slot)).map(|slot| slot.0).collect()
+            };
+            for _ in 0..FETCHED_MAX {
+                told(&links, &mut list);
+            }
+            for slot in 0..FETCHED_MAX - 1 {
+                // Those before the one that was told last, used once more; or forty others behind it.
+                links.unlink(&mut list, Slot(slot));
+                links.push_front(&mut list, Slot(slot));
+            }
+            if enter {
+                for slot in 1_900..1_940 {
+                    links.unlink(&mut list, Slot(slot));
+                    links.push_back(&mut list, Slot(slot));
+                }
+            }
+            for _ in 0..3 * COUNTED_EVERY {
+                told(&links, &mut list);
+                let oldest = list.back().unwrap();
+                links.unlink(&mut list, oldest);
+                links.push_front(&mut list, oldest);
+            }
+            let ahead = order(&links, &list).iter().position(|slot| *slot == list.ahead).unwrap() as u32;
+            // One has left since it was told of the last.
+            assert!((FETCHED_MAX - 3..FETCHED_MAX).contains(&ahead), "{ahead}, {enter}");
+        }
+    }
+
+    #[test]
+    fn who_is_told_next_may_leave_and_be_renamed() {
+        let (mut links, mut list) = (Links::new(), List::EMPTY);
+        links.reserve(9).unwrap();
+        (0..8).for_each(|slot| links.push_front(&mut list, Slot(slot)));
+        assert_eq!(told(&links, &mut list), [0, 1]);
+        links.unlink(&mut list, Slot(1));
+        assert_eq!(told(&links, &mut list), [2, 3]);
+        links.rename(&mut list, Slot(3), Slot(8));
+        assert_eq!(told(&links, &mut list), [4, 5]);
+        // Nobody is left of those that were told.
+        [0, 2, 8, 4, 5].into_iter().for_each(|slot| links.unlink(&mut list, Slot(slot)));
+        assert_eq!((list.ahead, list.fetched), (NONE, 0));
+        assert_eq!((told(&links, &mut list), told(&links, &mut list)), (vec![6, 7], vec![]));
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
-        fn two_lists_agree_with_two_vectors(operations in prop::collection::vec((0u8..5, 0u32..12, 0u32..12), 0..200)) {
+        fn two_lists_agree_with_two_vectors(operations in prop::collection::vec((0u8..6, 0u32..12, 0u32..12), 0..200)) {
             let mut links = Links::new();
             links.reserve(12).unwrap();
             let (mut lists, mut model) = ([List::EMPTY; 2], [Vec::<u32>::new(), Vec::new()]);
@@ -303,10 +413,17 @@ mod tests {
                         links.rename(&mut lists[which], Slot(slot), Slot(other));
                         model[which].iter_mut().filter(|kept| **kept == slot).for_each(|kept| *kept = other);
                     }
+                    // Changes nothing, and tells one of the list.
+                    (4, _) => {
+                        let told = links.fetch_ahead(&mut lists[which]);
+                        prop_assert!(told.is_none_or(|slot| model[which].contains(&slot.0)));
+                    }
                     _ => {}
                 }
                 for which in 0..2 {
                     prop_assert_eq!(&slots(&links, &lists[which]), &model[which]);
+                    let ahead = lists[which].ahead;
+                    prop_assert!(ahead == NONE || model[which].contains(&ahead));
                 }
             }
         }

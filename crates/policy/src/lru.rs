@@ -82,13 +82,9 @@ impl Policy for Lru {
         self.links.anticipate(hits);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.list, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        self.links.fetch_ahead(&mut self.list)
     }
 
     fn visit_hottest_first(&self, visit: &mut dyn FnMut(Slot) -> ControlFlow<()>) {

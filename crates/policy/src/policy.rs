@@ -113,17 +113,9 @@ pub trait Policy {
         let _ = (hits, others);
     }
 
-    /// Fills `victims` with the slots that will probably be chosen next, the first of them first, and returns how many; a hint like
-    /// [`Policy::anticipate`], so none is an answer too.
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        let _ = victims;
-        0
-    }
-
-    /// The slot that will probably be chosen after `victim`, one of [`Policy::likely_victims`] or of these; what is read to know the one after it is being fetched. A hint, as they are: a chain
-    /// of slots that is followed all at once waits for each.
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        let _ = victim;
+    /// A slot that will probably be chosen soon, each told once, the soonest first: what choosing it reads of the policy is being fetched. `None` while enough are told. A hint like
+    /// [`Policy::anticipate`], which changes no choice: to be asked about twice for each block that leaves.
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
         None
     }
 
@@ -184,13 +176,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
         (**self).anticipate(hits, others);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        (**self).likely_victims(victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        (**self).fetch_victim_after(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        (**self).fetch_victim_ahead()
     }
 
     fn on_insert(&mut self, slot: Slot, incoming: Incoming) {

@@ -161,13 +161,13 @@ impl Policy for S3Fifo {
         self.recent.anticipate(others);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.small, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.links.fetch_ahead(&mut self.small) {
+            return Some(slot);
+        }
+        // Who has been used is spared, and passed over.
+        self.links.fetch_ahead(&mut self.main).filter(|slot| self.states.get(slot.0) & USES == 0)
     }
 
     /// The main queue, then the small one, each latest first; whom the victim's search will spare is not known in advance.

@@ -130,13 +130,9 @@ impl Policy for Slru {
         self.links.anticipate(hits);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.probation, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        self.links.fetch_ahead(&mut self.probation)
     }
 
     /// The protected segment, then probation, each from the most recent on.

@@ -261,13 +261,9 @@ impl Policy for TwoPool {
         self.links.anticipate(hits);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.single, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        self.links.fetch_ahead(&mut self.single)
     }
 
     /// The partition of warmed blocks while the pools cannot take it, the multi-touch pool, the single-touch pool, each from the most recent on; what is left

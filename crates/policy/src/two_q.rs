@@ -139,13 +139,9 @@ impl Policy for TwoQ {
         self.links.anticipate(hits);
     }
 
-    fn likely_victims(&self, victims: &mut [Slot]) -> usize {
-        self.links.last(&self.newcomers, victims)
-    }
-
     #[inline]
-    fn fetch_victim_after(&self, victim: Slot) -> Option<Slot> {
-        self.links.fetch_previous(victim)
+    fn fetch_victim_ahead(&mut self) -> Option<Slot> {
+        self.links.fetch_ahead(&mut self.newcomers)
     }
 
     /// Am from the most recent on, then A1in from the latest on.
