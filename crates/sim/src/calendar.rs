@@ -159,7 +159,8 @@ impl Calendar {
         self.set_device(origin, Some(entry));
     }
 
-    #[inline]
+    // Inlined, the entry's words come from registers: read as a whole right after they were written, they are waited for.
+    #[inline(always)]
     fn set_device(&mut self, origin: usize, entry: Option<Entry>) {
         self.devices[origin] = entry;
         // The greatest entry is the earliest, and nothing is less than any.
