@@ -217,7 +217,10 @@ impl World {
                 // On disk before anybody is told.
                 self.lease = lease;
                 let state = self.nodes.get_mut(&node).expect("it is there");
-                state.service.fence(state.volume.expect("it has its disk"), lease);
+                let Some(volume) = state.volume else {
+                    return self.finish(id, Outcome::Unknown("its origin is absent".into()));
+                };
+                state.service.fence(volume, lease);
                 self.doing.get_mut(&id).expect("it begins").stage = Stage::Fencing;
                 self.check_orders(node);
             }
@@ -308,7 +311,7 @@ impl World {
                 }
                 Stage::Fencing if self.storage == Some(node) => {
                     let state = &self.nodes[&node];
-                    let volume = state.volume.expect("it has its disk");
+                    let volume = state.volume.expect("it was fenced");
                     if state.service.fenced_in_flight(volume) == 0 {
                         let in_doubt =
                             state.service.peek(volume).and_then(|machine| machine.first_in_doubt());

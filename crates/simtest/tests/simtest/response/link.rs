@@ -97,7 +97,7 @@ pub(super) struct Link {
     said_farewell: bool,
     is_unheard: bool,
     /// Which run was there last.
-    met: Option<RunId>,
+    pub(super) met: Option<RunId>,
     /// Who let us in last.
     let_in_by: Option<RunId>,
     /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
@@ -353,7 +353,7 @@ impl World {
         } else if is_refused || lost.succeeds.is_none() {
             self.is_gone(id);
         }
-        if is_refused {
+        if is_refused && self.links[&id].to != Destination::Server {
             let link = self.links.get_mut(&id).expect("looked up above");
             let changes = link.take_held(|job| !job.is_flush());
             changes.iter().for_each(|job| self.in_doubt(id, job));
@@ -404,8 +404,18 @@ impl World {
                 jobs.into_iter().rev().for_each(|job| link.queue.push_front(job));
                 self.course.sent_again += changes as u64;
             } else {
+                // A stranger's server that fences: nothing changes any more, whatever the blocks hold.
+                let is_fenced = link.to == Destination::Server;
+                link.awaited += if is_fenced { open } else { 0 };
+                let question = link.question(now);
+                if link.awaited > 0 {
+                    link.queue.push_front(question);
+                }
                 let changes = link.take_held(|job| !job.is_flush());
-                changes.iter().for_each(|job| self.in_doubt(id, job));
+                let node = link.node;
+                for job in &changes {
+                    if is_fenced { self.fail(node, id, job, 5) } else { self.in_doubt(id, job) }
+                }
             }
         }
         let link = self.links.get_mut(&id).expect("looked up above");
@@ -634,7 +644,7 @@ impl World {
         if !is_undecided {
             link.note_loss();
         }
-        let (node, is_over) = (link.node, link.is_abandoned);
+        let (node, to, is_over) = (link.node, link.to, link.is_abandoned);
         let mut again = Vec::new();
         for mut job in sent {
             let may_go_again = job.may_go_again(succeeds.is_some(), now) && !is_over;
@@ -647,7 +657,8 @@ impl World {
                 }
                 continue;
             }
-            let is_held = if job.is_flush() { is_undecided } else { succeeds.is_some() };
+            let is_held =
+                if job.is_flush() { is_undecided } else { succeeds.is_some() || to == Destination::Server };
             if is_held && may_go_again {
                 job.may_be_answered = job.is_flush() && run.is_none();
                 self.links.get_mut(&id).expect("looked up above").held.push((job, now));

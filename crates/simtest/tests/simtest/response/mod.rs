@@ -19,10 +19,11 @@ mod world;
 use crate::{LOG_LINES, commit, number};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
-use world::{Course, World};
+use world::{Course, FAR, World};
 
-/// Seeds of an ordinary run of the suite.
+/// Seeds of an ordinary run of the suite; and of those with a server of others behind the storage side.
 const SEED_COUNT: u64 = 200;
+const FAR_COUNT: u64 = 100;
 
 /// A change that a killed run of the proxy had sent to an appliance whose host stood still came when the next run had been sent back to the storage side. The
 /// error of a flush that one had been told was told to nobody where the next one was fenced before it asked for a flush;
@@ -57,15 +58,9 @@ fn run_or_tell(seed: u64, place: u64) -> Course {
     }
 }
 
-#[test]
-fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() {
-    if let Some(seed) = number("FOREBAY_RESPONSE_SEED") {
-        println!("simtest: response, seed {seed}: {:?}", run_or_tell(seed, 1));
-        return;
-    }
-    let first = number("FOREBAY_SEED_FIRST").unwrap_or(0);
+/// Runs so many seeds from this one on, or for as long as `FOREBAY_MINUTES` says.
+fn run_all(first: u64, count: u64) -> (u64, Course) {
     let minutes = number("FOREBAY_MINUTES").map(|minutes| Duration::from_secs(60 * minutes));
-    let count = number("FOREBAY_RESPONSE_SEEDS").unwrap_or(SEED_COUNT);
     let start = Instant::now();
     let (mut seeds, mut all) = (0, Course::default());
     while minutes.map_or(seeds < count, |minutes| start.elapsed() < minutes) {
@@ -77,6 +72,17 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
         "simtest: {seeds} responses from seed {first} on in {:.1} s: {all:?}",
         start.elapsed().as_secs_f64()
     );
+    (seeds, all)
+}
+
+#[test]
+fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() {
+    if let Some(seed) = number("FOREBAY_RESPONSE_SEED") {
+        println!("simtest: response, seed {seed}: {:?}", run_or_tell(seed, 1));
+        return;
+    }
+    let first = number("FOREBAY_SEED_FIRST").unwrap_or(0);
+    let (seeds, all) = run_all(first, number("FOREBAY_RESPONSE_SEEDS").unwrap_or(SEED_COUNT));
     // A simulation in which nothing happens proves nothing.
     if seeds >= 100 {
         assert!(
@@ -96,6 +102,26 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
     }
 }
 
+/// A server of others behind the storage side tells nobody what it lost with its power: who asked it finds out, or who asked that one.
+#[test]
+fn what_a_server_of_others_loses_is_told() {
+    if number("FOREBAY_RESPONSE_SEED").is_some() {
+        return; // The other test runs it.
+    }
+    let first = FAR | number("FOREBAY_SEED_FIRST").unwrap_or(0);
+    let (seeds, all) = run_all(first, number("FOREBAY_RESPONSE_SEEDS").unwrap_or(FAR_COUNT));
+    if seeds >= 100 {
+        assert!(
+            all.answers > 300 * seeds
+                && all.switches > seeds / 2
+                && all.power_failures > seeds / 20
+                && all.told_and_lost > 0
+                && all.in_place > seeds / 8
+                && all.original > seeds / 4
+        );
+    }
+}
+
 /// What they found is told by `docs/internals/simtest.md`.
 #[test]
 fn seeds_that_failed_once_do_not_fail_again() {
@@ -106,7 +132,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 
 #[test]
 fn a_response_takes_the_same_course_each_time() {
-    for seed in 0..3 {
+    for seed in [0, 1, 2, FAR, FAR + 1] {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }

@@ -1,4 +1,4 @@
-//! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy. A real service and volume machine each, driven as the worker does it.
+//! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy; or a server of others, which says nothing of itself. A real service and volume machine each, driven as the worker does it.
 
 use super::link::{OWN_FLUSH, QUESTION};
 use super::strike::Failure;
@@ -29,6 +29,8 @@ const ENDS_WITHIN_NS: u64 = 300_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Storage,
+    /// A stranger's, behind the storage side.
+    Server,
     Appliance(ApplianceId),
     Proxy,
 }
@@ -197,17 +199,27 @@ impl World {
             }
             Role::Storage => {
                 self.storage = None;
-                // What the disk has been given is done, in part or whole, before the file is opened again.
-                self.disk.end_requests(&mut self.random);
-                self.answers.clear();
+                if !self.is_far {
+                    self.leave_disk();
+                }
+            }
+            Role::Server => {
+                self.server = None;
+                self.leave_disk();
             }
             Role::Proxy => self.proxy_died(),
         }
     }
 
-    /// The storage side's machine loses power, when its daemon is gone: of what was not flushed any part may be lost.
+    /// What the disk has been given is done, in part or whole, before the file is opened again.
+    fn leave_disk(&mut self) {
+        self.disk.end_requests(&mut self.random);
+        self.answers.clear();
+    }
+
+    /// The machine with the disk loses power, when the daemon there is gone: of what was not flushed any part may be lost.
     pub(super) fn power_fails(&mut self) {
-        note!(self, "power fails at the storage side");
+        note!(self, "power fails where the disk is");
         self.boots += 1;
         self.course.power_failures += 1;
         let now = self.tick();
@@ -313,7 +325,11 @@ impl World {
     fn keeper_behind(&self, node: u64) -> Option<RunId> {
         match self.nodes[&node].source {
             Source::Disk => Some(RunId(node)),
-            Source::Link(link) => self.links[&link].keeper,
+            // A stranger tells nobody what he lost: whoever asked him finds out, and keeps that until somebody flushes.
+            Source::Link(link) => match &self.links[&link] {
+                link if link.met.is_none() => Some(RunId(node)),
+                link => link.keeper,
+            },
         }
     }
 
@@ -334,16 +350,18 @@ impl World {
         let connection = self.connections.get_mut(&id).expect("the caller looked");
         let node = self.nodes.get_mut(&node_id).expect("the caller looked");
         let is_storage = node.role == Role::Storage;
+        let is_a_strangers = node.role == Role::Server || (is_storage && !self.leased);
         let run = RunId(node_id);
-        // Of a disk that only its daemon has open, whichever daemon that is since the machine started. A storage side without a lease is a stranger's.
-        let succeeds = Succeeds { run, storage: is_storage.then_some(StorageId(self.boots)), keeper };
+        // Of a disk that only its daemon has open, whichever daemon that is since the machine started.
+        let storage = (is_storage && !self.is_far).then_some(StorageId(self.boots));
+        let succeeds = Succeeds { run, storage, keeper };
         let doubt = node.volume.and_then(|volume| node.service.doubt(volume));
         let is_in_doubt = doubt.is_none_or(|doubt| doubt.load(Ordering::Acquire));
         let exports = Exported {
             is_served: node.volume.is_some(),
             lease: (is_storage && self.leased).then_some(self.lease),
             run,
-            succeeds: (!is_in_doubt && (self.leased || !is_storage)).then_some(succeeds),
+            succeeds: (!is_in_doubt && !is_a_strangers).then_some(succeeds),
         };
         let ServerEnd::Handshake { session, input, output } = &mut connection.server else { return };
         input.extend_from_slice(bytes);
@@ -569,11 +587,12 @@ impl World {
         self.kill_node(id);
         match role {
             Role::Storage => {
-                if self.percent(50) {
+                if self.percent(50) && !self.is_far {
                     self.power_fails();
                 }
                 self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
             }
+            Role::Server => unreachable!("nobody tells it to end"),
             Role::Proxy => self.schedule(WHILE_NS / 10, Event::Back(Place::Application)),
             Role::Appliance(_) => {}
         }
@@ -654,7 +673,7 @@ impl World {
                 data.len()
             );
         }
-        let incarnation = self.storage.expect("who asks is there");
+        let incarnation = self.holder().expect("who asks is there");
         let serial = self.disk.submit(request, (incarnation, key), 0, now, Fate::Done, false);
         let delay = self.delay() / 2;
         self.schedule(delay, Event::Work(serial));
@@ -697,8 +716,8 @@ impl World {
             Fate::Done => Ok(self.disk.answer(&mut request)),
             _ => Err(OriginError::Failed { errno: 5, context: String::new() }),
         };
-        let storage = self.storage.filter(|storage| *storage == request.incarnation);
-        if let Some(node) = storage.and_then(|storage| self.nodes.get_mut(&storage)) {
+        let holder = self.holder().filter(|holder| *holder == request.incarnation);
+        if let Some(node) = holder.and_then(|holder| self.nodes.get_mut(&holder)) {
             node.inbox.push((0, OriginCompletion { id: request.request.id, result }));
             let id = request.incarnation;
             self.wake(id);

@@ -37,10 +37,10 @@ pub(super) enum Failure {
     HostLies,
     /// Nothing is heard of orders to any host for a while.
     HypervisorsDeaf,
-    /// The storage side's daemon is killed and back after a while; its disk stands still for a while.
+    /// The storage side's daemon is killed and back after a while; its disk stands still for a while, or is not reached where it is elsewhere.
     StorageDies,
     DiskHangs,
-    /// So it is, and its machine loses power meanwhile.
+    /// So it is, and its machine loses power meanwhile; where the disk is elsewhere, what is there, and perhaps the storage side or the appliance, or both, just before.
     PowerFails,
     /// The proxy is killed and back after a while.
     ProxyDies,
@@ -148,7 +148,9 @@ impl Strike {
     /// cuts of their own length end before or long after that in all but one of 1,000 runs.
     ///
     /// In a third of them the proxy is held up, and its next run overtakes what it had under way: what is late by its own is over long before a proxy is back that just died.
-    pub(super) fn draw(random: &mut Xoshiro256PlusPlus) -> Vec<Strike> {
+    ///
+    /// Where a server of others has the disk, that loses its power in half of them besides.
+    pub(super) fn draw(random: &mut Xoshiro256PlusPlus, is_far: bool) -> Vec<Strike> {
         let count = match random.random_range(0..8) {
             0 => 0,
             1..5 => 1,
@@ -185,6 +187,10 @@ impl Strike {
             };
             let at = At::Any(random.random_range(1..20));
             strikes.push(Strike { at, after_ns: Strike::moment(random), failure });
+        }
+        if is_far && count > 0 && random.random_range(0..2) == 0 {
+            let at = At::Any(random.random_range(1..25));
+            strikes.push(Strike { at, after_ns: Strike::moment(random), failure: Failure::PowerFails });
         }
         strikes
     }
@@ -281,12 +287,16 @@ impl World {
                     self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
                 }
             }
+            Failure::PowerFails if self.is_far => self.server_loses_power(),
             Failure::PowerFails => {
                 if let Some(storage) = self.storage {
                     self.kill_node(storage);
                     self.power_fails();
                     self.schedule(WHILE_NS / 4, Event::Back(Place::Storage));
                 }
+            }
+            Failure::DiskHangs if self.is_far && self.percent(50) => {
+                self.cut_off(Place::Storage, Place::Server);
             }
             Failure::DiskHangs => self.disk_hangs_until = until,
             Failure::ProxyDies => {
@@ -337,6 +347,22 @@ impl World {
             Failure::ControllerFromHosts => from_hosts(self, Place::Controller),
             Failure::ControllerFromStorage => self.cut_off(Place::Controller, Place::Storage),
             Failure::ControllerFromApplication => self.cut_off(Place::Controller, Place::Application),
+        }
+    }
+
+    /// The server of others is gone for a while, with what it had not flushed.
+    fn server_loses_power(&mut self) {
+        for failure in [Failure::ApplianceDies, Failure::StorageDies] {
+            if self.percent(50) {
+                self.strike(failure);
+            }
+        }
+        if let Some(server) = self.server {
+            self.kill_node(server);
+            self.power_fails();
+            // Mostly before those who asked it have given up.
+            let pause = if self.percent(80) { WHILE_NS / 4 } else { 4 * WHILE_NS };
+            self.schedule(pause, Event::Back(Place::Server));
         }
     }
 

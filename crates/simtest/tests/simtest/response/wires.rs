@@ -12,6 +12,8 @@ use std::collections::VecDeque;
 pub(super) enum Place {
     Application,
     Storage,
+    /// The server of others behind the storage side.
+    Server,
     Host(u32),
     Controller,
 }
@@ -21,6 +23,7 @@ pub(super) enum Place {
 pub(super) enum Destination {
     /// The storage side, by the volume's name, or naming an epoch.
     Storage(Option<u64>),
+    Server,
     Appliance(ApplianceId),
     Proxy,
 }
@@ -67,6 +70,7 @@ impl World {
             Destination::Storage(epoch) => {
                 (self.storage?, epoch.map_or_else(|| "db".to_owned(), |epoch| format!("db@{epoch}")))
             }
+            Destination::Server => (self.server?, "db".to_owned()),
             Destination::Appliance(appliance) => (*self.appliances.get(&appliance)?, "db".to_owned()),
             Destination::Proxy => (self.proxy?, "db".to_owned()),
         };
@@ -125,13 +129,14 @@ impl World {
         connection.to_server.cut(&mut self.random);
         connection.to_client.cut(&mut self.random);
         connection.is_cut = true;
-        let is_storage = self.storage == Some(connection.node);
-        if is_storage && !self.leased {
-            // A storage side without a lease has ended what a lost connection asked before it is lost to whoever asked.
+        let node = connection.node;
+        if self.is_a_strangers(node) {
+            let connection = self.connections.get_mut(&id).expect("looked up above");
             connection.to_server =
                 Pipe { is_scheduled: connection.to_server.is_scheduled, is_ended: true, ..Pipe::default() };
             self.end_at_storage();
         } else {
+            let connection = self.connections.get_mut(&id).expect("looked up above");
             connection.late_until = connection.late_until.max(self.now + late);
         }
         self.schedule_arrival(id, true);

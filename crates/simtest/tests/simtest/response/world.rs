@@ -31,6 +31,9 @@ pub(super) const CALM_NS: u64 = 900_000_000;
 /// By then everything has come to its end.
 const END_NS: u64 = 24_000_000_000;
 
+/// Behind the storage side of seeds from here on is a server of others, as nbdkit is.
+pub(super) const FAR: u64 = 1 << 63;
+
 /// What happens at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -79,6 +82,7 @@ pub(super) struct Course {
     pub(super) requests: u64,
     pub(super) answers: u64,
     pub(super) errors: u64,
+    pub(super) failed_reads: u64,
     pub(super) disconnects: u64,
     pub(super) switches: u64,
     pub(super) strikes: u64,
@@ -116,6 +120,7 @@ impl Course {
         self.requests += other.requests;
         self.answers += other.answers;
         self.errors += other.errors;
+        self.failed_reads += other.failed_reads;
         self.disconnects += other.disconnects;
         self.switches += other.switches;
         self.strikes += other.strikes;
@@ -148,6 +153,8 @@ pub(super) struct World {
     due: BTreeMap<u64, Event>,
     /// The storage side has a lease.
     pub(super) leased: bool,
+    /// Its data is with a server of others, which has the disk and outlives it.
+    pub(super) is_far: bool,
     keeps: bool,
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) links: BTreeMap<u64, Link>,
@@ -155,6 +162,7 @@ pub(super) struct World {
     pub(super) applications: Vec<Application>,
     pub(super) budget: u64,
     pub(super) storage: Option<u64>,
+    pub(super) server: Option<u64>,
     pub(super) proxy: Option<u64>,
     pub(super) appliances: BTreeMap<ApplianceId, u64>,
     pub(super) hosts: Vec<Host>,
@@ -168,7 +176,7 @@ pub(super) struct World {
     /// On the storage side's disk: the lease, and the data.
     pub(super) lease: Lease,
     pub(super) disk: SimOrigin,
-    /// How often the storage side's machine was started.
+    /// How often the machine with the disk was started.
     pub(super) boots: u64,
     /// On the proxy's disk: how often it was started. And how many origins this run of it has opened.
     pub(super) proxy_runs: u32,
@@ -246,9 +254,11 @@ fn specs() -> Vec<HostSpec> {
 impl World {
     pub(super) fn new(seed: u64, with_log: bool) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let leased = random.random_range(0..3) > 0;
+        let is_far = seed >= FAR;
+        // Who has a lease to raise has it at the storage side, and a storage side without one is a stranger's itself.
+        let leased = random.random_range(0..3) > 0 || is_far;
         let keeps = random.random_range(0..2) == 0;
-        let strikes = Strike::draw(&mut random);
+        let strikes = Strike::draw(&mut random, is_far);
         let step_ns = [2_500_000, 2_500_000, 10_000_000][random.random_range(0..3)];
         let traits = OriginTraits {
             size_bytes: CELLS * CELL,
@@ -269,6 +279,7 @@ impl World {
             events: BinaryHeap::new(),
             due: BTreeMap::new(),
             leased,
+            is_far,
             keeps,
             nodes: BTreeMap::new(),
             links: BTreeMap::new(),
@@ -276,6 +287,7 @@ impl World {
             applications: Vec::new(),
             budget: 500,
             storage: None,
+            server: None,
             proxy: None,
             appliances: BTreeMap::new(),
             hosts: vec![Host::default(); HOSTS as usize],
@@ -318,7 +330,10 @@ impl World {
         };
         note!(world, "leased {leased}, keeps {keeps}, {:?}", world.strikes);
         world.volumes().into_iter().for_each(|(id, route)| world.responses.register(id, route));
-        world.storage = Some(world.start_node(Role::Storage, Place::Storage, None));
+        if is_far {
+            world.server = Some(world.start_node(Role::Server, Place::Server, None));
+        }
+        world.start_storage();
         world.proxy = Some(world.start_node(Role::Proxy, Place::Application, Some(world.route.0)));
         for index in 0..2 {
             let depth = world.random.random_range(1..5);
@@ -540,8 +555,9 @@ impl World {
         note!(self, "{place:?} is back");
         match place {
             Place::Host(host) => self.hosts[host as usize].is_dead = false,
-            Place::Storage if self.storage.is_none() => {
-                self.storage = Some(self.start_node(Role::Storage, Place::Storage, None));
+            Place::Storage if self.storage.is_none() => self.start_storage(),
+            Place::Server if self.server.is_none() => {
+                self.server = Some(self.start_node(Role::Server, Place::Server, None));
             }
             Place::Application if self.proxy.is_none() => {
                 self.proxy = Some(self.start_node(Role::Proxy, Place::Application, Some(self.route.0)));
@@ -550,9 +566,24 @@ impl World {
         }
     }
 
+    fn start_storage(&mut self) {
+        let origin = self.is_far.then_some(Destination::Server);
+        self.storage = Some(self.start_node(Role::Storage, Place::Storage, origin));
+    }
+
+    /// Who has the disk.
+    pub(super) fn holder(&self) -> Option<u64> {
+        if self.is_far { self.server } else { self.storage }
+    }
+
+    /// Whether this daemon is a stranger's, who says nothing of himself and ends what a lost connection asked before that is lost to whoever asked.
+    pub(super) fn is_a_strangers(&self, node: u64) -> bool {
+        self.holder() == Some(node) && (self.is_far || !self.leased)
+    }
+
     /// Everything that the disk was given, and all that waits before it, is done.
     pub(super) fn end_at_storage(&mut self) {
-        let Some(storage) = self.storage else { return };
+        let Some(holder) = self.holder() else { return };
         // Also on a disk that stands still: then the connection is lost a while later.
         self.disk_hangs_until = 0;
         loop {
@@ -566,7 +597,7 @@ impl World {
                 return;
             }
             answers.into_iter().for_each(|serial| self.answer(serial));
-            self.turn_now(storage);
+            self.turn_now(holder);
         }
     }
 
