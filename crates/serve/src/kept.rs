@@ -1,5 +1,7 @@
 //! Small files that outlast the daemon: JSON, replaced as a whole, so that after a crash the old one or the new one is there. They are their
 //! owner's alone, since secrets are in some of them. What is read once and written for ever is held meanwhile ([`Hold`]).
+//!
+//! The last line of an object is a checksum of all before it: an epoch with one digit damaged would let in whom a later one keeps out. A file without that line, of an earlier version or by hand, is taken as it is.
 
 use forebay_actuate::secrets::misunderstood;
 use forebay_origin::open_patiently;
@@ -11,6 +13,9 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+/// What the checksum's line begins with, as no other can: a line's end within a string is written as `\n`, and what is deeper has more blanks.
+const CHECKSUM: &[u8] = b",\n  \"checksum\": \"";
 
 /// What is only for its owner.
 const OWNER_ONLY: u32 = 0o600;
@@ -56,7 +61,27 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    serde_json::from_slice(&text).map(Some).map_err(|error| misunderstood(&error))
+    let (mut kept, tail) = match text.windows(CHECKSUM.len()).rposition(|window| window == CHECKSUM) {
+        Some(at) => (text[..at].to_vec(), &text[at..]),
+        None => (text.to_vec(), [].as_slice()),
+    };
+    if !tail.is_empty() {
+        if tail.trim_ascii_end() != checksum(&kept).as_bytes() {
+            return Err("its checksum is not that of what it says, so that it was damaged, or changed by hand: put a copy back; whoever changed it \
+                takes the line of `checksum` out, and the comma before it"
+                .to_owned());
+        }
+        kept.extend_from_slice(END);
+    }
+    serde_json::from_slice(&kept).map(Some).map_err(|error| misunderstood(&error))
+}
+
+/// How an object ends, and how one of which this is all but the end does with its checksum.
+const END: &[u8] = b"\n}";
+
+fn checksum(object: &[u8]) -> String {
+    let begins = String::from_utf8_lossy(CHECKSUM);
+    format!("{begins}{:016x}\"\n}}", xxhash_rust::xxh3::xxh3_64(object))
 }
 
 /// Writes `kept` beside the file and puts that in its place; on stable storage when this returns.
@@ -69,8 +94,14 @@ pub(crate) fn replace<T: Serialize>(path: &Path, kept: &T) -> std::io::Result<()
         OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&beside)?;
     // One that was begun before keeps the mode that it was made with.
     file.set_permissions(Permissions::from_mode(OWNER_ONLY))?;
-    serde_json::to_writer_pretty(&mut file, kept)?;
-    file.write_all(b"\n")?;
+    let mut text = serde_json::to_vec_pretty(kept)?;
+    if let Some(object) = text.strip_suffix(END) {
+        let (length, checksum) = (object.len(), checksum(object));
+        text.truncate(length);
+        text.extend_from_slice(checksum.as_bytes());
+    }
+    text.push(b'\n');
+    file.write_all(&text)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -102,6 +133,60 @@ mod tests {
         }
         replace(&path, &"new").unwrap();
         assert_eq!((mode(&path), read::<String>(&path)), (0o600, Ok(Some("new".to_owned()))));
+    }
+
+    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Epochs {
+        schema: String,
+        epochs: std::collections::BTreeMap<String, u64>,
+    }
+
+    fn epochs() -> Epochs {
+        let epochs = [("db".to_owned(), 41), (",\n  \"checksum\": \"".to_owned(), 7)];
+        Epochs { schema: "forebay-epochs-1".to_owned(), epochs: epochs.into() }
+    }
+
+    #[test]
+    fn no_damaged_bit_is_taken_for_what_was_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.json");
+        replace(&path, &epochs()).unwrap();
+        assert_eq!(read(&path), Ok(Some(epochs())));
+        let text = std::fs::read(&path).unwrap();
+        assert!(serde_json::from_slice::<serde_json::Value>(&text).is_ok(), "it is JSON for others, too");
+        let mut refused_by_checksum = 0;
+        for bit in 0..8 * text.len() {
+            let mut damaged = text.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, damaged).unwrap();
+            match read::<Epochs>(&path) {
+                Ok(kept) => assert_eq!(kept, Some(epochs()), "bit {bit}"),
+                Err(reason) => refused_by_checksum += u32::from(reason.contains("checksum is not")),
+            }
+        }
+        assert!(refused_by_checksum > 500, "{refused_by_checksum}");
+        // A part of it, at whichever byte it ends.
+        for end in 0..text.len() - 1 {
+            std::fs::write(&path, &text[..end]).unwrap();
+            assert!(read::<Epochs>(&path).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_checksum_is_taken_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("leases.json");
+        std::fs::write(&path, serde_json::to_vec_pretty(&epochs()).unwrap()).unwrap();
+        assert_eq!(read(&path), Ok(Some(epochs())));
+        // What is no object, or has nothing in it, has none.
+        for value in [serde_json::json!("secret"), serde_json::json!({}), serde_json::json!([1])] {
+            replace(&path, &value).unwrap();
+            assert_eq!(
+                (read(&path), value.clone()),
+                (Ok(Some(value)), serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap())
+            );
+        }
     }
 
     #[test]

@@ -440,6 +440,11 @@ fn what_is_kept_and_not_understood_is_told_with_the_configuration() {
     for (file, text, told) in [
         ("leases.json", "{", "line 6, `leases.path`: the leases in `"),
         ("leases.json", r#"{"schema":"forebay.leases/9","leases":{}}"#, "found layout `forebay.leases/9`"),
+        (
+            "leases.json",
+            "{\n  \"schema\": \"forebay.leases/1\",\n  \"leases\": {},\n  \"checksum\": \"0123456789abcdef\"\n}\n",
+            "its checksum is not that of what it says",
+        ),
         ("routes.json", "{", "line 8, `routes.path`: where volumes go, in `"),
         ("succession.json", "{", "line 10, `succession.path`: which run this is, in `"),
     ] {
