@@ -75,6 +75,11 @@ impl Succession {
         Succession { id, number: u64::from(generation) << GENERATION_SHIFT, lacks_flush: false }
     }
 
+    /// The number of its client, over all its runs, where that says which run it is.
+    pub fn client(self) -> Option<u64> {
+        (self.generation() > 0).then_some(self.id >> CLIENT_SHIFT)
+    }
+
     /// Which run of its client it is of; 0 where that does not say.
     pub fn generation(self) -> u32 {
         (self.number >> GENERATION_SHIFT) as u32

@@ -40,6 +40,8 @@ pub(super) struct Connection {
     pub(super) unheard: Option<(Errno, usize)>,
     /// The last such error that its client was sent. Who succeeds it may not have heard of it.
     pub(super) said: Option<Errno>,
+    /// Likewise, while no later flush of it has succeeded.
+    pub(super) failed_last: Option<Errno>,
     /// Requests in flight, and the bytes that they hold.
     pub(super) in_flight: usize,
     pub(super) held_bytes: usize,
@@ -83,6 +85,8 @@ pub(super) struct Pending {
     pub(super) entrance: Entrance,
     pub(super) succession: Option<Succession>,
     pub(super) request: Request,
+    /// Of a flush: which acknowledged changes it covers.
+    pub(super) covers: u64,
     pub(super) held_bytes: usize,
 }
 
@@ -123,6 +127,7 @@ impl Connection {
         &mut self,
         key: SlabKey,
         request: &Request,
+        covers: u64,
         pending: &mut Slab<Pending>,
         held_bytes_of_worker: &mut usize,
     ) {
@@ -140,6 +145,7 @@ impl Connection {
             entrance: self.entrance,
             succession: self.succession,
             request: *request,
+            covers,
             held_bytes,
         });
     }
@@ -160,8 +166,16 @@ impl Connection {
         if (request.command == Command::Flush || fua)
             && let Some(errno) = self.lacks.take().or_else(|| inherited(&mut volume.said))
         {
-            self.said = Some(errno);
+            (self.said, self.failed_last) = (Some(errno), Some(errno));
             self.refuse(request.cookie, errno);
+            return false;
+        }
+        if request.command == Command::Flush
+            && let Some(errno) = volume.writers.owed(self.succession)
+        {
+            self.refuse(request.cookie, errno);
+            (self.unheard, self.said) = (Some((errno, self.output.len())), Some(errno));
+            self.failed_last = Some(errno);
             return false;
         }
         let operation = match request.command {

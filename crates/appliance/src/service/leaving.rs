@@ -34,7 +34,7 @@ impl Service {
     /// The machine of a volume that leaves is idle: its clients hear the end.
     pub fn bid_farewell(&mut self, volume: SlabKey) {
         let Some(entry) = self.volumes.get(volume).filter(|entry| entry.is_leaving) else { return };
-        let is_safe = entry.machine.is_safe() && entry.said.is_empty();
+        let is_safe = entry.machine.is_safe() && entry.said.is_empty() && entry.writers.have_heard();
         for key in self.connections_of(volume) {
             let connection = self.connections.get_mut(key).expect("listed above");
             if connection.closing != Some(Closing::Leaving) {

@@ -27,6 +27,9 @@ mod succeeding_tests;
 #[cfg(test)]
 mod tests;
 mod turns;
+mod writers;
+#[cfg(test)]
+mod writers_tests;
 
 pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX, new_run};
 pub use hits::SendNow;
@@ -50,6 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use succeeding::{Said, Succeeded};
 use thiserror::Error;
+use writers::Writers;
 
 /// What a client takes of its replies within `stalled_client_max`, if it reads at all (ours).
 const PROGRESS_BYTES: usize = 256 << 10;
@@ -61,6 +65,7 @@ struct VolumeEntry {
     lease: Option<Lease>,
     /// What clients may not have heard of.
     said: Said,
+    writers: Writers,
     /// Whether a write of its has an unknown outcome; the directory has it, too.
     is_in_doubt: Arc<AtomicBool>,
     is_touched: bool,
@@ -189,6 +194,7 @@ impl Service {
             machine,
             lease: None,
             said: Said::default(),
+            writers: Writers::default(),
             is_in_doubt: Arc::default(),
             is_touched: false,
             is_active: false,
@@ -258,6 +264,10 @@ impl Service {
             let connection = self.connections.get_mut(key).expect("found above");
             connection.closing = Some(Closing::Parting);
             entry.leave_word(connection.succession);
+            // Killed before it has told anybody, its next run would ask by another way.
+            if let Some(errno) = connection.failed_last.take() {
+                entry.machine.owe_flush_error(errno);
+            }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
     }
@@ -322,6 +332,7 @@ impl Service {
             output,
             unheard: None,
             said: None,
+            failed_last: None,
             in_flight: 0,
             held_bytes: 0,
             is_dirty: false,
@@ -358,6 +369,7 @@ impl Service {
                 self.held_bytes -= data.capacity();
             }
             self.has_freed = true;
+            self.owe_for_absent(connection.volume);
         }
     }
 

@@ -144,7 +144,7 @@ impl Service {
                     InPlaceOutcome::Refused(errno) => connection.refuse(request.cookie, errno),
                     InPlaceOutcome::Missed(missed) => {
                         volume.machine.read_missed(now, tag, request.range, missed, places);
-                        connection.wait(key, request, pending, held_bytes);
+                        connection.wait(key, request, 0, pending, held_bytes);
                     }
                     InPlaceOutcome::Served => unreachable!("handled above"),
                 }
@@ -196,7 +196,7 @@ impl Service {
             let (request, data) = request;
             let waits = connection.serve(now, pending.next_key(), volume, &request, data);
             if waits {
-                connection.wait(key, &request, pending, held_bytes);
+                connection.wait(key, &request, volume.writers.covers(), pending, held_bytes);
             }
         }
         hits.deliver(&volume.machine, &mut connection.output, send);

@@ -179,6 +179,28 @@ fn what_an_earlier_run_was_told_is_told_to_whoever_flushes_next_where_the_next_r
     }
 }
 
+/// The run that was told is there when the fence comes, and killed before it has told anybody; its next run goes by the other way at once.
+#[test]
+fn what_a_run_was_told_last_before_a_fence_is_told_by_the_other_way_too() {
+    for (flushes_again, is_done) in [(false, Some(false)), (true, Some(true))] {
+        let (mut service, volume) = scene();
+        let mut old = Flusher::come(&mut service, volume, at(7, 1, 0, 0));
+        assert_eq!(old.flush(&mut service, failed()), Some(false));
+        // It has gone on, so that who asked it for that has heard.
+        if flushes_again {
+            assert_eq!(old.flush(&mut service, done()), Some(true));
+        }
+        service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
+        let (client, server) =
+            shaken_hands_told(Some(Succession { id: 3, number: 1, lacks_flush: false }), None);
+        let key = service.open(Nanos::ZERO, server, volume, Entrance::Epoch(1), Vec::new(), Vec::new());
+        let mut holder = Flusher { client, key };
+        assert_eq!(holder.flush(&mut service, done()), is_done);
+        service.forget(old.key);
+        assert_eq!(holder.flush(&mut service, done()), Some(true), "once is enough");
+    }
+}
+
 #[test]
 fn whoever_left_in_order_has_heard_what_it_was_told() {
     let (mut service, volume) = scene();

@@ -149,15 +149,19 @@ impl Service {
     pub(super) fn note_said(&mut self, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let (unheard, mut said) = (connection.unheard.take(), connection.said.take());
+        let (entrance, failed_last) = (connection.entrance, connection.failed_last.take());
         if connection.closing == Some(Closing::InOrder(Disconnect::Requested)) {
             // Who leaves so has all its answers.
             said = None;
         }
         let (place, volume) = (connection.succession, connection.volume);
-        if let Some((errno, _)) = unheard
-            && let Some(entry) = self.volumes.get_mut(volume)
-        {
-            entry.machine.owe_flush_error(errno);
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            // Who is fenced asks by another way from here on.
+            let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
+            let fenced = failed_last.filter(|_| is_fenced && said.is_some());
+            if let Some(errno) = unheard.map(|(errno, _)| errno).or(fenced) {
+                entry.machine.owe_flush_error(errno);
+            }
         }
         if let Some((place, errno)) = place.zip(said) {
             self.note_at(volume, place, errno);

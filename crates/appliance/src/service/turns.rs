@@ -1,6 +1,7 @@
 //! Turns: what origins answered goes in, what volumes want of them comes out, and replies go to their connections.
 
 use super::connection::{Closing, Connection, Pending};
+use super::writers::client_of;
 use super::{Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::Reply;
@@ -120,6 +121,7 @@ impl Service {
         };
         self.held_bytes -= pending.held_bytes;
         self.owe_flush_error(&pending, &reply);
+        self.note_writer(&pending, &reply);
         self.over(&pending);
         // The client may have left.
         let Some(connection) = self.connections.get_mut(pending.connection) else { return };
@@ -149,6 +151,9 @@ impl Service {
                     .append(|output| replies.block_status(cookie, CONTEXT_ID_ALLOCATION, extents, output));
             }
             Ok(_) => {
+                if pending.request.command == Command::Flush {
+                    connection.failed_last = None;
+                }
                 let replies = connection.replies;
                 connection.output.append(|output| replies.success(&pending.request, output));
             }
@@ -156,13 +161,55 @@ impl Service {
                 connection.refuse(pending.request.cookie, errno);
                 if reply.is_said_once && !connection.ends_at_once() {
                     connection.unheard = Some((errno, connection.output.len()));
-                    connection.said = Some(errno);
+                    (connection.said, connection.failed_last) = (Some(errno), Some(errno));
                 }
             }
         }
         self.held_bytes += connection.output.len() - before;
         connection.note_output(now, before);
         mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
+    }
+
+    /// Who has changes that no flush covers has to hear that one failed, whoever asked for it.
+    fn note_writer(&mut self, pending: &Pending, reply: &Reply) {
+        let (place, volume) = (pending.succession, pending.volume);
+        let Some(entry) = self.volumes.get_mut(volume) else { return };
+        let changes =
+            matches!(pending.request.command, Command::Write | Command::Trim | Command::WriteZeroes);
+        match &reply.result {
+            Ok(_) if pending.request.command == Command::Flush => entry.writers.flushed(pending.covers),
+            Ok(_) if changes && !pending.request.fua() => {
+                if let Some(errno) = entry.writers.acknowledge(place) {
+                    entry.machine.owe_flush_error(errno);
+                }
+            }
+            Err(errno) if reply.is_said_once => {
+                // Where its client is gone, nobody is told yet.
+                let is_here = |c: &Connection| !c.ends_at_once();
+                if self.connections.get(pending.connection).is_some_and(is_here)
+                    && entry.writers.failed(place, *errno)
+                {
+                    self.owe_for_absent(volume);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Has whoever flushes next hear of what clients are owed that have no connection.
+    pub(super) fn owe_for_absent(&mut self, volume: SlabKey) {
+        let Some(entry) = self.volumes.get_mut(volume).filter(|entry| !entry.writers.have_heard()) else {
+            return;
+        };
+        let connections = &self.connections;
+        let is_here = |client: Option<u64>| {
+            connections
+                .iter()
+                .any(|(_, c)| c.volume == volume && !c.ends_at_once() && client_of(c.succession) == client)
+        };
+        if let Some(errno) = entry.writers.owed_to_absent(is_here) {
+            entry.machine.owe_flush_error(errno);
+        }
     }
 
     /// The client of a flush that failed may be gone, or about to be; another one that flushes hears of it then.

@@ -469,6 +469,7 @@ impl World {
         }
         if job.is_flush() && std::mem::take(&mut link.flush_must_fail) {
             link.is_lost = false;
+            note!(self, "link {id} of {:?} tells of a loss", self.nodes[&node].role);
             return self.fail(node, id, &job, 5);
         }
         link.queue.push_back(job);
@@ -581,6 +582,15 @@ impl World {
         }
         self.empty_outbox(Peer::Link(id));
         for (job, result) in ended {
+            if job.is_flush() {
+                let is_ours = job.request.id == OWN_FLUSH;
+                note!(
+                    self,
+                    "link {id} of {:?} hears of its flush, {is_ours} {}",
+                    self.nodes[&node].role,
+                    result.is_ok()
+                );
+            }
             let link = self.links.get_mut(&id).expect("looked up above");
             if let Err(error) = result {
                 let errno = error.code.to_linux().0;

@@ -28,7 +28,10 @@ const FAR_COUNT: u64 = 100;
 /// A change that a killed run of the proxy had sent to an appliance whose host stood still came when the next run had been sent back to the storage side. The
 /// error of a flush that one had been told was told to nobody where the next one was fenced before it asked for a flush;
 /// and where it was let in before the fence, and looked at behind it.
-const FAILED_ONCE: [u64; 3] = [70_002_229, 70_004_895, 80_008_938];
+///
+/// With a server of others: a storage side told an appliance that ended of a loss, and the proxy whose own changes these were that all was safe; and the error of a flush of the proxy's own was told by nobody, which
+/// was fenced then, sent to an appliance, and killed.
+const FAILED_ONCE: [u64; 5] = [70_002_229, 70_004_895, 80_008_938, FAR + 300_017_752, FAR + 400_001_127];
 
 fn run(seed: u64) -> Course {
     let mut world = World::new(seed, false);

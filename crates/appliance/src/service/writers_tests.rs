@@ -1,0 +1,123 @@
+//! A flush that the origin fails is told by it once; each client whose changes it may have lost hears of it.
+
+use super::succeeding_tests::{Flusher, end, failed, scene};
+use super::*;
+use crate::volume::Errno;
+use forebay_nbd::client;
+use forebay_origin::OriginError;
+
+fn done() -> Result<Vec<u8>, OriginError> {
+    Ok(Vec::new())
+}
+
+/// A proxy that says which run it is, on one of its lanes.
+fn proxy(run: u32, lane: u32) -> Succession {
+    Succession::of(7, run, 0, lane)
+}
+
+/// An appliance, which says nothing of runs.
+fn appliance(number: u64) -> Succession {
+    Succession { id: 99, number, lacks_flush: false }
+}
+
+fn write(service: &mut Service, volume: SlabKey, flusher: &mut Flusher, fua: bool) {
+    let write = client::Operation::Write { offset: 0, length: 4096, fua };
+    let request = flusher.ask(service, write).expect("it goes to the origin");
+    end(service, volume, &request, done());
+    assert_eq!(flusher.answer(service), Some(true));
+}
+
+/// As when an appliance ends in order just before clients are sent to it, and the storage side has lost its origin for a while: that flush was the only one to fail.
+#[test]
+fn a_flush_that_another_client_was_told_had_failed_fails_whoever_has_changes_of_its_own() {
+    let (mut service, volume) = scene();
+    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
+    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    write(&mut service, volume, &mut direct, false);
+    assert_eq!(other.flush(&mut service, failed()), Some(false));
+    // The other lane's, which is the same client's.
+    let mut lane = Flusher::come(&mut service, volume, proxy(1, 1));
+    assert_eq!(lane.flush(&mut service, done()), Some(false));
+    assert_eq!(direct.flush(&mut service, done()), Some(true));
+    assert_eq!(other.flush(&mut service, done()), Some(true));
+}
+
+#[test]
+fn whoever_has_nothing_that_may_be_lost_hears_of_no_error() {
+    let (mut service, volume) = scene();
+    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
+    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    // On stable storage by itself, or covered by a flush, whoever asked for that.
+    write(&mut service, volume, &mut direct, true);
+    assert_eq!(other.flush(&mut service, failed()), Some(false));
+    assert_eq!(direct.flush(&mut service, done()), Some(true));
+    write(&mut service, volume, &mut direct, false);
+    assert_eq!(other.flush(&mut service, done()), Some(true));
+    assert_eq!(other.flush(&mut service, failed()), Some(false));
+    assert_eq!(direct.flush(&mut service, done()), Some(true));
+    // A flush that was asked for before a change was acknowledged does not cover it.
+    let early = other.ask(&mut service, client::Operation::Flush).unwrap();
+    write(&mut service, volume, &mut direct, false);
+    end(&mut service, volume, &early, done());
+    assert_eq!(other.answer(&mut service), Some(true));
+    assert_eq!(other.flush(&mut service, failed()), Some(false));
+    assert_eq!(direct.flush(&mut service, done()), Some(false));
+}
+
+/// It goes by another way from here on, so that whoever flushes next hears of it; and so does it, or its next run, if it comes back.
+#[test]
+fn who_is_gone_is_not_forgotten() {
+    for is_gone_before in [true, false] {
+        let (mut service, volume) = scene();
+        let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
+        let mut other = Flusher::come(&mut service, volume, appliance(0));
+        write(&mut service, volume, &mut direct, false);
+        if is_gone_before {
+            service.forget(direct.key);
+        }
+        assert_eq!(other.flush(&mut service, failed()), Some(false));
+        service.forget(direct.key);
+        assert_eq!(other.flush(&mut service, done()), Some(false), "{is_gone_before}");
+        assert_eq!(other.flush(&mut service, done()), Some(true));
+        let mut next = Flusher::come(&mut service, volume, proxy(2, 0));
+        assert_eq!(next.flush(&mut service, done()), Some(false));
+        assert_eq!(next.flush(&mut service, done()), Some(true));
+    }
+}
+
+/// Its answer was not taken, so that nobody has heard.
+#[test]
+fn an_error_that_a_client_was_owed_and_that_it_did_not_take_is_told_by_the_next_flush() {
+    let (mut service, volume) = scene();
+    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
+    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    write(&mut service, volume, &mut direct, false);
+    assert_eq!(other.flush(&mut service, failed()), Some(false));
+    assert!(direct.ask(&mut service, client::Operation::Flush).is_none(), "the origin is not asked");
+    service.forget(direct.key);
+    assert_eq!(other.flush(&mut service, done()), Some(false));
+}
+
+/// Whoever is told that all is safe would take it for that.
+#[test]
+fn nobody_is_bidden_farewell_while_somebody_has_not_heard() {
+    for is_owed in [false, true] {
+        let (mut service, volume) = scene();
+        let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
+        let mut other = Flusher::come(&mut service, volume, appliance(0));
+        if is_owed {
+            write(&mut service, volume, &mut direct, false);
+            // The word of a loss that the origin did not have itself: it flushes well ever after.
+            service.volume(volume).unwrap().owe_flush_error(Errno::IO);
+            assert_eq!(other.flush(&mut service, done()), Some(false));
+        }
+        service.leave(volume);
+        let mut submissions = Vec::new();
+        service.turn(Nanos::ZERO, &mut submissions);
+        let (_, last) = submissions.pop().expect("the last flush");
+        end(&mut service, volume, &last, done());
+        service.bid_farewell(volume);
+        let said = service.output(other.key).unwrap().len();
+        assert_eq!(said == 0, is_owed);
+    }
+}
