@@ -20,6 +20,14 @@ fn appliance(number: u64) -> Succession {
     Succession { id: 99, number, lacks_flush: false }
 }
 
+/// A volume with a proxy and an appliance.
+fn clients() -> (Service, SlabKey, Flusher, Flusher) {
+    let (mut service, volume) = scene();
+    let direct = Flusher::come(&mut service, volume, proxy(1, 0));
+    let other = Flusher::come(&mut service, volume, appliance(0));
+    (service, volume, direct, other)
+}
+
 fn write(service: &mut Service, volume: SlabKey, flusher: &mut Flusher, fua: bool) {
     let write = client::Operation::Write { offset: 0, length: 4096, fua };
     let request = flusher.ask(service, write).expect("it goes to the origin");
@@ -30,9 +38,7 @@ fn write(service: &mut Service, volume: SlabKey, flusher: &mut Flusher, fua: boo
 /// As when an appliance ends in order just before clients are sent to it, and the storage side has lost its origin for a while: that flush was the only one to fail.
 #[test]
 fn a_flush_that_another_client_was_told_had_failed_fails_whoever_has_changes_of_its_own() {
-    let (mut service, volume) = scene();
-    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
-    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    let (mut service, volume, mut direct, mut other) = clients();
     write(&mut service, volume, &mut direct, false);
     assert_eq!(other.flush(&mut service, failed()), Some(false));
     // The other lane's, which is the same client's.
@@ -44,9 +50,7 @@ fn a_flush_that_another_client_was_told_had_failed_fails_whoever_has_changes_of_
 
 #[test]
 fn whoever_has_nothing_that_may_be_lost_hears_of_no_error() {
-    let (mut service, volume) = scene();
-    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
-    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    let (mut service, volume, mut direct, mut other) = clients();
     // On stable storage by itself, or covered by a flush, whoever asked for that.
     write(&mut service, volume, &mut direct, true);
     assert_eq!(other.flush(&mut service, failed()), Some(false));
@@ -68,9 +72,7 @@ fn whoever_has_nothing_that_may_be_lost_hears_of_no_error() {
 #[test]
 fn who_is_gone_is_not_forgotten() {
     for is_gone_before in [true, false] {
-        let (mut service, volume) = scene();
-        let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
-        let mut other = Flusher::come(&mut service, volume, appliance(0));
+        let (mut service, volume, mut direct, mut other) = clients();
         write(&mut service, volume, &mut direct, false);
         if is_gone_before {
             service.forget(direct.key);
@@ -88,9 +90,7 @@ fn who_is_gone_is_not_forgotten() {
 /// Its answer was not taken, so that nobody has heard.
 #[test]
 fn an_error_that_a_client_was_owed_and_that_it_did_not_take_is_told_by_the_next_flush() {
-    let (mut service, volume) = scene();
-    let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
-    let mut other = Flusher::come(&mut service, volume, appliance(0));
+    let (mut service, volume, mut direct, mut other) = clients();
     write(&mut service, volume, &mut direct, false);
     assert_eq!(other.flush(&mut service, failed()), Some(false));
     assert!(direct.ask(&mut service, client::Operation::Flush).is_none(), "the origin is not asked");
@@ -102,9 +102,7 @@ fn an_error_that_a_client_was_owed_and_that_it_did_not_take_is_told_by_the_next_
 #[test]
 fn nobody_is_bidden_farewell_while_somebody_has_not_heard() {
     for is_owed in [false, true] {
-        let (mut service, volume) = scene();
-        let mut direct = Flusher::come(&mut service, volume, proxy(1, 0));
-        let mut other = Flusher::come(&mut service, volume, appliance(0));
+        let (mut service, volume, mut direct, mut other) = clients();
         if is_owed {
             write(&mut service, volume, &mut direct, false);
             // The word of a loss that the origin did not have itself: it flushes well ever after.
