@@ -11,6 +11,7 @@ mod adaptive;
 mod cached;
 pub mod flash;
 mod follower;
+mod foretold;
 mod partition;
 mod selector;
 mod simulation;

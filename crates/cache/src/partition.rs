@@ -6,6 +6,7 @@
 //! Invariants: `resident <= quota` whenever no step is due; slots in use are below `slots_in_use()`, which comes down to the
 //! quota by steps; look-ups = hits + misses + bypasses; insertions = resident + evictions + invalidations.
 
+use crate::foretold::Foretold;
 use forebay_policy::{
     ANTICIPATED, Incoming, Insertion, Policy, SLOTS_MAX, Slot, SlotTable, TwoPool, Upcoming,
 };
@@ -123,17 +124,6 @@ pub struct Partition<P = TwoPool> {
     foretold: Foretold,
 }
 
-/// How many victims later the next step of [`Partition::fetch_evictions`] is taken (ours).
-const STEP: usize = 5;
-
-/// The last victims that the policy foretold. A hint: who is used meanwhile stays.
-#[derive(Debug)]
-struct Foretold {
-    victims: [Slot; 2 * STEP],
-    /// The place of the oldest of them.
-    oldest: u8,
-}
-
 impl<P: Policy> Partition<P> {
     /// An empty partition of `quota_blocks` blocks, which takes memory as it fills.
     ///
@@ -148,7 +138,7 @@ impl<P: Policy> Partition<P> {
             quota,
             limit: quota,
             counters: Statistics::default(),
-            foretold: Foretold { victims: [Slot(0); 2 * STEP], oldest: 0 },
+            foretold: Foretold::new(),
         }
     }
 
@@ -221,11 +211,7 @@ impl<P: Policy> Partition<P> {
         for _ in 0..2 {
             let Some(victim) = self.policy.fetch_victim_ahead() else { continue };
             self.slots.fetch(victim);
-            let Foretold { victims, oldest } = &mut self.foretold;
-            let at = usize::from(*oldest);
-            let (bucket, chain) = (victims[(at + STEP) % (2 * STEP)], victims[at]);
-            victims[at] = victim;
-            *oldest = ((at + 1) % (2 * STEP)) as u8;
+            let (bucket, chain) = self.foretold.push(victim);
             if let Some(block) = self.block_in(bucket) {
                 self.slots.fetch_bucket(block);
             }
