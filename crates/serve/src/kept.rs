@@ -56,24 +56,21 @@ impl Hold {
 /// # Errors
 /// Why it is not understood, or cannot be read.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, String> {
-    let text = match forebay_actuate::secrets::read(path) {
+    let mut text = match forebay_actuate::secrets::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let (mut kept, tail) = match text.windows(CHECKSUM.len()).rposition(|window| window == CHECKSUM) {
-        Some(at) => (text[..at].to_vec(), &text[at..]),
-        None => (text.to_vec(), [].as_slice()),
-    };
-    if !tail.is_empty() {
-        if tail.trim_ascii_end() != checksum(&kept).as_bytes() {
+    if let Some(at) = text.windows(CHECKSUM.len()).rposition(|window| window == CHECKSUM) {
+        if text[at..].trim_ascii_end() != checksum(&text[..at]).as_bytes() {
             return Err("its checksum is not that of what it says, so that it was damaged, or changed by hand: put a copy back; whoever changed it \
                 takes the line of `checksum` out, and the comma before it"
                 .to_owned());
         }
-        kept.extend_from_slice(END);
+        text.truncate(at);
+        text.extend_from_slice(END);
     }
-    serde_json::from_slice(&kept).map(Some).map_err(|error| misunderstood(&error))
+    serde_json::from_slice(&text).map(Some).map_err(|error| misunderstood(&error))
 }
 
 /// How an object ends, and how one of which this is all but the end does with its checksum.

@@ -2,11 +2,10 @@
 //! which succeeds, for the word that its changes are safe. So each of them hears.
 //!
 //! A client is who says which run of which client it is ([`Succession::client`]); all others count as one, since nothing tells whose connections are whose.
-//! Invariant: at most [`WRITERS_MAX`] clients are known; who is forgotten for another is not owed anything.
-
-use forebay_nbd::Succession;
+//! Invariant: at most [`WRITERS_MAX`] clients are known; what one was owed that is forgotten for another is handed to the caller.
 
 use crate::volume::Errno;
+use forebay_nbd::Succession;
 
 /// Of so many clients at most it is known (ours): a volume has a proxy or two, and appliances, which are one.
 const WRITERS_MAX: usize = 64;

@@ -195,17 +195,22 @@ fn another_run_succeeds_nobody() {
     }
 }
 
-/// One lane cannot be made again before another run is there, while the connection of the other seems to stand.
-#[test]
-fn a_flush_at_another_run_does_not_speak_of_what_the_one_before_acknowledged() {
+/// An origin with two lanes that has written "safe", of which one has lost its connection and finds nobody.
+fn with_a_lost_lane(wait_for_origin: Nanos) -> (Server, NbdOrigin) {
     let server = Server::start(succeeding(7));
-    let wait_for_origin = Nanos::millis(200);
     let origin = connect(&server, NbdOriginOptions { connections: 2, wait_for_origin, ..quick() });
     until("two connections", || server.connections() == 2);
     run(&origin, write(0, b"safe")).unwrap();
     server.refuse(true);
     server.cut_first();
     until("an attempt to connect", || server.refusals() > 0);
+    (server, origin)
+}
+
+/// One lane cannot be made again before another run is there, while the connection of the other seems to stand.
+#[test]
+fn a_flush_at_another_run_does_not_speak_of_what_the_one_before_acknowledged() {
+    let (server, origin) = with_a_lost_lane(Nanos::millis(200));
     // That lane counts as lost, and whoever flushes has heard of it.
     while run(&origin, OriginOperation::Flush).is_err() {}
     run(&origin, write(0, b"lost")).unwrap();
@@ -309,14 +314,7 @@ fn a_flush_that_waited_for_one_of_ours_goes_on_where_that_is_lost_with_its_lane(
 
 #[test]
 fn a_flush_waits_for_a_lane_that_is_lost_for_as_long_as_requests_wait_and_fails_then() {
-    let server = Server::start(succeeding(7));
-    let wait_for_origin = Nanos::millis(300);
-    let origin = connect(&server, NbdOriginOptions { connections: 2, wait_for_origin, ..quick() });
-    until("two connections", || server.connections() == 2);
-    run(&origin, write(0, b"safe")).unwrap();
-    server.refuse(true);
-    server.cut_first();
-    until("an attempt to connect", || server.refusals() > 0);
+    let (_server, origin) = with_a_lost_lane(Nanos::millis(300));
     // By the other one much goes on; whether the server has all that it acknowledged to the first is not known.
     assert_eq!(run(&origin, read(0, 4)), Ok(b"safe".to_vec()));
     let started = Instant::now();

@@ -2,7 +2,8 @@
 //!
 //! The rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: what looks is sent again; so is everything else at a server that lets connections succeed one another, when the
 //! next one is made. At others a change that was sent and not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the
-//! server ended the connection in order and says then that it keeps us out; what was never sent says so, and so does what a server did not take that said farewell. Whoever changes them there changes them here.
+//! server ended the connection in order and says then that it keeps us out (behind the storage side is one of those that end what a lost connection asked before they take the next one, `fences_on_disconnect`: a change waits for
+//! that, fails, and is in doubt no more); what was never sent says so, and so does what a server did not take that said farewell. Whoever changes them there changes them here.
 
 use super::node::{CELL, Role, Source};
 use super::wires::{Destination, Parts, Peer};
