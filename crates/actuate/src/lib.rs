@@ -24,7 +24,7 @@ pub mod secrets;
 
 pub use deadline::Deadline;
 pub use order::{
-    ApplianceId, ApplianceOrder, Control, Endpoint, EndpointTls, OrderError, ParseIdError, Running,
+    ApplianceId, ApplianceOrder, Control, Endpoint, EndpointTls, Listed, OrderError, ParseIdError, Running,
     VolumeOrder,
 };
 pub use provision::{Provider, ProvisionError};

@@ -227,6 +227,16 @@ pub struct Running {
     pub control: Control,
 }
 
+/// An appliance that is there, and what was ordered of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// What it may take.
+    #[serde(with = "as_number")]
+    pub memory: Bytes,
+    /// Which it is, and where.
+    pub running: Running,
+}
+
 /// Values that are written as people write them.
 mod as_text {
     use serde::de::Error;

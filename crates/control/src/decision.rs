@@ -55,6 +55,8 @@ pub enum DecisionKind {
     HostChosen,
     /// Clients go through an appliance that answers.
     CacheInPlace,
+    /// An appliance runs of which no journal tells.
+    StrayFound,
     /// An appliance, or a step towards it, failed, and what of it.
     ApplianceFailed,
     /// Clients go the original way again, and why.

@@ -14,8 +14,8 @@ use super::health::probe;
 use super::process::ProcessId;
 use crate::api::ApplianceStatus;
 use crate::secrets::misunderstood;
-use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::{Bytes, mix64, with_causes};
+use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
+use forebay_units::{Bytes, Secret, mix64, with_causes};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde::de::DeserializeOwned;
@@ -164,6 +164,34 @@ impl Keeper {
             Some(_) => read(&self.path(id).join("running.json")),
             None => Ok(None),
         }
+    }
+
+    /// The appliances that run and were ordered with `token`. Of one whose order cannot be read it is not known whose it is: it is left out.
+    pub(super) fn list(&self, token: &Secret) -> Result<Vec<Listed>, ProvisionError> {
+        let state = |source| ProvisionError::State { path: self.folder.clone(), source };
+        let mut listed = Vec::new();
+        for entry in std::fs::read_dir(&self.folder).map_err(state)? {
+            let name = entry.map_err(state)?.file_name();
+            let Some(id) = name.to_str().and_then(|name| name.parse::<ApplianceId>().ok()) else { continue };
+            if self.process(&id)?.is_none() {
+                continue;
+            }
+            let path = self.path(&id);
+            let order = read::<ApplianceOrder>(&path.join("order.json"));
+            let known = order.and_then(|order| Ok((order, read::<Running>(&path.join("running.json"))?)));
+            match known {
+                Ok((Some(order), Some(running))) if order.token == *token => {
+                    listed.push(Listed { memory: order.memory, running });
+                }
+                Ok((Some(_), Some(_))) => {}
+                Ok(_) => tracing::warn!(%id, "an appliance runs, and nothing says what was ordered"),
+                Err(error) => {
+                    let error = with_causes(&error);
+                    tracing::warn!(%id, error, "an appliance runs, and what was ordered cannot be read");
+                }
+            }
+        }
+        Ok(listed)
     }
 
     /// Starts what `launch` says, unless the appliance runs already, and waits until it serves.

@@ -9,8 +9,8 @@ use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
 };
 use super::{Provider, ProvisionError, refuse_port};
-use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::Bytes;
+use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
+use forebay_units::{Bytes, Secret};
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -163,6 +163,10 @@ impl Provider for Libvirt {
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
         self.keeper.find(id)
+    }
+
+    fn list(&self, token: &Secret, _: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+        self.keeper.list(token)
     }
 
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {

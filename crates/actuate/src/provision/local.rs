@@ -4,9 +4,9 @@ use super::configuration::{Listeners, configuration};
 use super::keeper::{Keeper, Launch, Ports};
 use super::{Provider, ProvisionError, refuse_port};
 use crate::api::ApiAddress;
-use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Running, VolumeOrder};
+use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Endpoint, Listed, Running, VolumeOrder};
 use forebay_nbd::Uri;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Secret};
 use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -151,6 +151,10 @@ impl Provider for LocalProcess {
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
         self.keeper.find(id)
+    }
+
+    fn list(&self, token: &Secret, _: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+        self.keeper.list(token)
     }
 
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {

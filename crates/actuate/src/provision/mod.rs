@@ -26,8 +26,8 @@ pub use local::LocalProcess;
 pub use qemu::{Image, Qemu};
 pub use ssh::{GREETING, Ssh, answer_host};
 
-use crate::{ApplianceId, ApplianceOrder, Deadline, OrderError, Running};
-use forebay_units::Bytes;
+use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, OrderError, Running};
+use forebay_units::{Bytes, Secret};
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -50,6 +50,12 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ProvisionError`].
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError>;
+
+    /// The appliances that run here and were ordered with `token`, whoever started them, in no order: for whoever has lost what it knew of them.
+    ///
+    /// # Errors
+    /// [`ProvisionError`] if it is not known which these are.
+    fn list(&self, token: &Secret, deadline: Deadline) -> Result<Vec<Listed>, ProvisionError>;
 
     /// Ends an appliance: its volumes are drained, then it is asked to end, then it is killed. What is gone already is stopped.
     ///
@@ -165,6 +171,14 @@ pub enum ProvisionError {
         id: ApplianceId,
         /// What was tried.
         reason: String,
+    },
+    /// Another machine does not say which it has.
+    #[error("`{destination}` does not say which appliances run there: {said}")]
+    Unlisted {
+        /// The machine.
+        destination: String,
+        /// What was said there, or why it was not asked.
+        said: String,
     },
     /// Another machine does not have it, or does not say.
     #[error("appliance `{id}` at `{destination}`: {said}{}", if *may_run { "; what became of it is not known" } else { "" })]

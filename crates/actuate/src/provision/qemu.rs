@@ -8,9 +8,9 @@ use super::keeper::{Keeper, Launch, Ports};
 use super::local::over_tcp;
 use super::{Provider, ProvisionError, refuse_port};
 use crate::qmp::Qmp;
-use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
+use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
 use forebay_nbd::Transport;
-use forebay_units::Bytes;
+use forebay_units::{Bytes, Secret};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io;
@@ -215,6 +215,10 @@ impl Provider for Qemu {
         self.keeper.find(id)
     }
 
+    fn list(&self, token: &Secret, _: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+        self.keeper.list(token)
+    }
+
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
         self.keeper.stop(id, deadline)
     }
@@ -224,7 +228,6 @@ impl Provider for Qemu {
 mod tests {
     use super::*;
     use crate::{Endpoint, VolumeOrder};
-    use forebay_units::Secret;
 
     fn order(uri: &str) -> ApplianceOrder {
         ApplianceOrder {

@@ -9,8 +9,8 @@
 
 use super::local::PROCESS_OVERHEAD;
 use super::{Provider, ProvisionError};
-use crate::{ApplianceId, ApplianceOrder, Deadline, Running};
-use forebay_units::{Bytes, with_causes};
+use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running, secrets};
+use forebay_units::{Bytes, Secret, with_causes};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -30,10 +30,12 @@ const LINES_BEFORE_MAX: usize = 100;
 const SAID_BYTES_MAX: usize = 1000;
 /// What it said has come by then once it has ended (ours).
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// What is told of an answer to something else.
+const OTHER_ANSWER: &str = "its answer is none to this request";
 /// What the way back may take of the time of a request (ours).
 const WAY_BACK: Duration = Duration::from_millis(500);
-/// How long it is looked for an appliance (ours); a start or a stop says itself how long it may take.
-const FIND: Duration = Duration::from_secs(5);
+/// How long it is looked for appliances (ours); a start or a stop says itself how long it may take.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// What is asked of a host.
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,6 +45,11 @@ enum Request {
     Start { order: ApplianceOrder, within_ms: u64 },
     /// Is it there?
     Find { id: ApplianceId },
+    /// Which run there that were ordered with this token?
+    List {
+        #[serde(with = "secrets")]
+        token: Secret,
+    },
     /// End it.
     Stop { id: ApplianceId, within_ms: u64 },
 }
@@ -55,6 +62,8 @@ enum Answer {
     Running(Running),
     /// There is none.
     Absent,
+    /// Those run.
+    Listed(Vec<Listed>),
     /// It was not done; `may_run` says whether it may be there all the same, or come to.
     Failed { said: String, may_run: bool },
 }
@@ -91,15 +100,14 @@ pub fn answer_host(
 fn carry_out(provider: &dyn Provider, request: Request) -> Answer {
     let within = |milliseconds| Deadline::after(Duration::from_millis(milliseconds));
     let done = match request {
-        Request::Start { order, within_ms } => provider.start(&order, within(within_ms)).map(Some),
-        Request::Find { id } => provider.find(&id),
-        Request::Stop { id, within_ms } => provider.stop(&id, within(within_ms)).map(|()| None),
+        Request::Start { order, within_ms } => provider.start(&order, within(within_ms)).map(Answer::Running),
+        Request::Find { id } => {
+            provider.find(&id).map(|running| running.map_or(Answer::Absent, Answer::Running))
+        }
+        Request::List { token } => provider.list(&token, Deadline::after(LOOK)).map(Answer::Listed),
+        Request::Stop { id, within_ms } => provider.stop(&id, within(within_ms)).map(|()| Answer::Absent),
     };
-    match done {
-        Ok(Some(running)) => Answer::Running(running),
-        Ok(None) => Answer::Absent,
-        Err(error) => Answer::Failed { said: with_causes(&error), may_run: error.may_run() },
-    }
+    done.unwrap_or_else(|error| Answer::Failed { said: with_causes(&error), may_run: error.may_run() })
 }
 
 /// Appliances as processes of another machine, which `ssh` leads to.
@@ -219,6 +227,12 @@ impl Ssh {
         match self.ask(request, deadline) {
             Ok(Answer::Running(running)) => Ok(Some(running)),
             Ok(Answer::Absent) => Ok(None),
+            Ok(Answer::Listed(_)) => Err(ProvisionError::Elsewhere {
+                id,
+                destination,
+                said: OTHER_ANSWER.to_owned(),
+                may_run: true,
+            }),
             Ok(Answer::Failed { said, may_run }) => {
                 Err(ProvisionError::Elsewhere { id, destination, said, may_run })
             }
@@ -250,7 +264,16 @@ impl Provider for Ssh {
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
-        self.have(id, &Request::Find { id: id.clone() }, Deadline::after(FIND))
+        self.have(id, &Request::Find { id: id.clone() }, Deadline::after(LOOK))
+    }
+
+    fn list(&self, token: &Secret, deadline: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+        let said = match self.ask(&Request::List { token: token.clone() }, deadline) {
+            Ok(Answer::Listed(listed)) => return Ok(listed),
+            Ok(Answer::Failed { said, .. }) | Err(Lost::Unasked(said) | Lost::Unheard(said)) => said,
+            Ok(Answer::Running(_) | Answer::Absent) => OTHER_ANSWER.to_owned(),
+        };
+        Err(ProvisionError::Unlisted { destination: self.destination.clone(), said })
     }
 
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {

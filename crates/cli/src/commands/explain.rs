@@ -182,6 +182,7 @@ fn heading(kind: DecisionKind) -> &'static str {
         DecisionKind::Removed => "cache taken back",
         DecisionKind::HostChosen => "host chosen",
         DecisionKind::CacheInPlace => "cache in place",
+        DecisionKind::StrayFound => "appliance found",
         DecisionKind::ApplianceFailed => "appliance failed",
         DecisionKind::OriginalRoute => "original route",
         DecisionKind::LeaseLost => "lease lost",

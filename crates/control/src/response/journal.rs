@@ -4,7 +4,7 @@
 //! left out, since a clock does not outlast its controller; what waited begins its wait anew.
 
 use super::machine::Response;
-use super::{Burial, ResponseRules, Responses, VolumeRoute};
+use super::{ApplianceId, Burial, ResponseRules, Responses, VolumeRoute};
 use crate::claims::Claim;
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ pub struct Journal {
     claims: Vec<Claim>,
     responses: Vec<(VolumeId, Response)>,
     burials: Vec<Burial>,
+    /// By the numbers of `hosts`. Earlier versions do not know of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unlisted: Vec<(HostId, ApplianceId)>,
 }
 
 /// Why a journal cannot be gone on with.
@@ -77,6 +80,7 @@ impl Responses {
             claims: self.shared.claims.claims().copied().collect(),
             responses: self.responses.iter().map(|(id, response)| (*id, response.clone())).collect(),
             burials: self.shared.burials.clone(),
+            unlisted: self.shared.unlisted.iter().map(|(host, first)| (*host, *first)).collect(),
         }
     }
 
@@ -118,10 +122,13 @@ impl Responses {
             if burial.late {
                 burial.late_until = recovered.shared.after_ms(rules.late_max_ms);
             }
-            if burial.waits {
-                burial.pause_until = burial.late_until;
-            }
             recovered.shared.burials.push(burial);
+        }
+        // A host that is configured no more is nobody's to list.
+        let listable = |(host, first)| Some((host_now(host).ok()?, first));
+        recovered.shared.unlisted = journal.unlisted.into_iter().filter_map(listable).collect();
+        if !recovered.shared.unlisted.is_empty() {
+            recovered.shared.forgotten_until = recovered.shared.after_ms(rules.late_max_ms);
         }
         for (id, route) in &volumes {
             recovered.register(*id, route.clone());

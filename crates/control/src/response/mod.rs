@@ -25,16 +25,17 @@ mod machine;
 mod order;
 mod rules;
 mod shared;
+mod strays;
 #[cfg(test)]
 mod world;
 
 pub use journal::{Journal, RecoverError};
 pub use order::{Holder, Order, OrderId, Outcome, Target, What};
 pub use rules::ResponseRules;
+pub use strays::Found;
 
 use crate::claims::{Claim, ClaimBook};
 use crate::decision::{Decision, ZoneRange};
-use crate::host::Room;
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use crate::plain;
 use forebay_units::{Bytes, Nanos};
@@ -135,6 +136,8 @@ impl Responses {
             burials: Vec::new(),
             next_appliance: 1,
             next_order: 1,
+            unlisted: BTreeMap::new(),
+            forgotten_until: Nanos::ZERO,
             now: Nanos::ZERO,
             starting: 0,
             held: false,
@@ -179,37 +182,12 @@ impl Responses {
         }
     }
 
-    /// Takes an appliance in on which clients were found, where no journal tells of it: it serves.
-    pub fn adopt(&mut self, volume: VolumeId, found: Adopted) {
-        self.shared.next_appliance = self.shared.next_appliance.max(found.appliance.0 + 1);
-        if let Some(response) = self.responses.get_mut(&volume) {
-            response.adopt(found, &mut self.shared);
-        }
-    }
-
     /// Takes a volume in of which no journal tells: nothing is done for it before it is known whether its lease or its route was changed before. If so,
     /// something may be under way yet, and its clients are switched to the original route for good.
     pub fn adopt_unknown(&mut self, volume: VolumeId) {
         if let Some(response) = self.responses.get_mut(&volume) {
             response.adopt_unknown(&mut self.shared);
         }
-    }
-
-    /// Appliances that are ordered from now on have numbers from `first` on: where no journal tells which were used, what runs on under one of them would be
-    /// taken for another.
-    pub fn number_from(&mut self, first: ApplianceId) {
-        self.shared.next_appliance = self.shared.next_appliance.max(first.0);
-        self.shared.changes += 1;
-    }
-
-    /// Has an appliance stopped that was found running, where no journal tells of it and no client is on it: not before an order that is late
-    /// could still bring clients there.
-    pub fn adopt_stray(&mut self, volume: VolumeId, appliance: ApplianceId, host: HostId, room: Room) {
-        self.shared.next_appliance = self.shared.next_appliance.max(appliance.0 + 1);
-        let claim = self.shared.claim_found(host, room, volume);
-        self.shared.start_burial(appliance, host, volume, claim, true);
-        let burial = self.shared.burials.last_mut().expect("just begun");
-        (burial.waits, burial.pause_until) = (true, burial.late_until);
     }
 
     /// Whether the journal cannot be kept for now. Until it can, nothing is ordered but what needs none ([`Responses::needs_journal`]): what would be refused again and again
@@ -234,6 +212,7 @@ impl Responses {
         for response in self.responses.values_mut() {
             response.step(&mut self.shared);
         }
+        self.look_after_strays();
         self.shared.bury();
         std::mem::take(&mut self.shared.orders)
     }
@@ -303,19 +282,4 @@ impl Responses {
     pub fn status(&self, volume: VolumeId) -> Option<ResponseStatus> {
         self.responses.get(&volume).map(Response::status)
     }
-}
-
-/// An appliance that clients were found on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Adopted {
-    /// Which.
-    pub appliance: ApplianceId,
-    /// Where.
-    pub host: HostId,
-    /// What it takes.
-    pub room: Room,
-    /// How much it may cache in memory.
-    pub cache: Bytes,
-    /// Its epoch.
-    pub epoch: u64,
 }

@@ -18,6 +18,10 @@ pub(super) struct Shared {
     pub(super) burials: Vec<Burial>,
     pub(super) next_appliance: u64,
     pub(super) next_order: u64,
+    /// Hosts of which no list was had since the journal was lost, and the number below which appliances there are of before.
+    pub(super) unlisted: BTreeMap<HostId, ApplianceId>,
+    /// What was ordered before that may have its effect until then.
+    pub(super) forgotten_until: Nanos,
     pub(super) now: Nanos,
     pub(super) starting: usize,
     /// The journal cannot be kept now.
@@ -87,6 +91,9 @@ impl Shared {
 
     /// Why a host is left out now.
     pub(super) fn rests(&self, host: HostId) -> Option<String> {
+        if self.unlisted.contains_key(&host) {
+            return Some("has not said what runs there, and the journal that told it is lost".to_owned());
+        }
         let record = self.records.get(&host).filter(|record| self.now < record.rests_until)?;
         let left = record.rests_until.saturating_since(self.now).as_secs_f64();
         Some(format!("rests for {left:.0} s: {}", record.why))
@@ -104,7 +111,8 @@ impl Shared {
                 burial.heard(false, self);
             }
             let what = What::Stop { appliance: burial.appliance, host: burial.host };
-            if burial.pending.is_none() && self.now >= burial.pause_until && self.may_order(&what) {
+            let is_due = burial.pending.is_none() && !burial.until_known && self.now >= burial.pause_until;
+            if is_due && self.may_order(&what) {
                 burial.pending = Some(self.order(burial.volume, what));
             }
         }
@@ -134,7 +142,8 @@ impl Shared {
             volume,
             claim,
             late,
-            waits: false,
+            until_known: false,
+            has_clients: false,
             late_until,
             pause_until: self.now,
             tries: 0,
@@ -161,9 +170,12 @@ pub(super) struct Burial {
     pub(super) claim: ClaimId,
     /// Its start may still have an effect.
     pub(super) late: bool,
-    /// It is not stopped before that is over either.
+    /// Its volume's clients may be on it: it is not stopped before it is known where they are.
     #[serde(default)]
-    pub(super) waits: bool,
+    pub(super) until_known: bool,
+    /// They are known to be, as far as one can know of a route that may be moved yet.
+    #[serde(default)]
+    pub(super) has_clients: bool,
     #[serde(skip)]
     pub(super) late_until: Nanos,
     #[serde(skip)]

@@ -3,14 +3,15 @@
 
 use super::config::FleetConfig;
 use super::making;
+use super::strays::Listing;
 use super::tables::VolumeTable;
 use crate::pilot::panic_text;
 use forebay_actuate::api::ApiError;
 use forebay_actuate::provision::probe;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
 use forebay_actuate::{
-    ApplianceId as ApplianceName, ApplianceOrder, Control, Deadline, Endpoint, Passage, Pause, Provider,
-    ProvisionError, Route, RouteError, Running, VolumeOrder,
+    ApplianceId as ApplianceName, ApplianceOrder, Control, Deadline, Endpoint, Listed, Passage, Pause,
+    Provider, ProvisionError, Route, RouteError, Running, VolumeOrder,
 };
 use forebay_control::response::{ApplianceId, Draining, Holder, Order, OrderId, Outcome, Target, What};
 use forebay_control::{HostId, VolumeId};
@@ -22,6 +23,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+/// A host that is asked what runs there is waited for so long (ours).
+const LIST_WITHIN: Duration = Duration::from_secs(10);
 
 /// What an order came to.
 pub(super) type Report = (OrderId, Outcome);
@@ -97,6 +101,23 @@ impl Carriers {
         }
     }
 
+    /// Has a host asked which of this controller's appliances run there, beside all else. What it says is told later, once.
+    pub(super) fn list(&self, host: HostId, asked: Nanos, to: &Sender<Listing>) {
+        let (means, reporter) = (Arc::clone(&self.means), to.clone());
+        let list = move || {
+            let carry_out = || means.list(host, Deadline::after(LIST_WITHIN));
+            let listed = catch_unwind(AssertUnwindSafe(carry_out)).unwrap_or_else(|panic| {
+                let what = panic_text(&*panic);
+                tracing::error!(what, "asking a host what runs there panicked");
+                Err(format!("asking it panicked: {what}"))
+            });
+            let _ = reporter.send(Listing { host, asked, listed });
+        };
+        if let Err(error) = thread::Builder::new().name(format!("list-{}", host.0)).spawn(list) {
+            let _ = to.send(Listing { host, asked, listed: Err(with_causes(&error)) });
+        }
+    }
+
     /// The most memory that an appliance takes on any host beside its caches.
     pub(super) fn overhead(&self) -> Bytes {
         self.means.hosts.iter().map(|(_, provider)| provider.overhead()).max().unwrap_or(Bytes::ZERO)
@@ -167,7 +188,26 @@ fn name_of(appliance: ApplianceId) -> ApplianceName {
     format!("forebay-{}", appliance.0).parse().expect("letters, digits and a dash, and short")
 }
 
+/// The other way round; `None` for a name that is none of ours.
+pub(super) fn number_of(name: &ApplianceName) -> Option<ApplianceId> {
+    name.to_string().strip_prefix("forebay-")?.parse().ok().map(ApplianceId)
+}
+
 impl Means {
+    /// The appliances of this controller on a host, each with whether the route of its volume is known to lead there.
+    fn list(&self, host: HostId, deadline: Deadline) -> Result<Vec<(Listed, bool)>, String> {
+        let listed = self.provider(host).list(&self.secret, deadline).map_err(|error| with_causes(&error))?;
+        let has_clients = |of: &Listed| {
+            let leads_there = |way: &Way| {
+                let at = way.route.as_ref()?.now(deadline).ok()?;
+                Some(at.uri.transport == of.running.endpoints.get(&way.table.name)?.uri.transport)
+            };
+            let its = self.volumes.iter().filter(|way| of.running.endpoints.contains_key(&way.table.name));
+            its.filter_map(leads_there).any(|leads| leads)
+        };
+        Ok(listed.into_iter().map(|of| (has_clients(&of), of)).map(|(has, of)| (of, has)).collect())
+    }
+
     fn running(&self, appliance: ApplianceId, host: HostId) -> Result<Option<Running>, ProvisionError> {
         if let Some(running) = self.known(appliance) {
             return Ok(Some(running));
@@ -411,6 +451,10 @@ mod tests {
             Ok(self.runs.clone())
         }
 
+        fn list(&self, _: &Secret, _: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+            unreachable!("nothing is listed")
+        }
+
         fn stop(&self, _: &ApplianceName, _: Deadline) -> Result<(), ProvisionError> {
             let _ = self.held.lock().unwrap().recv();
             Ok(())
@@ -433,6 +477,10 @@ mod tests {
 
         fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {
             unreachable!("nothing is looked for")
+        }
+
+        fn list(&self, _: &Secret, _: Deadline) -> Result<Vec<Listed>, ProvisionError> {
+            unreachable!("nothing is listed")
         }
 
         fn stop(&self, _: &ApplianceName, _: Deadline) -> Result<(), ProvisionError> {

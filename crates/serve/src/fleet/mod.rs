@@ -17,6 +17,7 @@ mod prometheus;
 mod reading;
 mod showing;
 mod source;
+mod strays;
 mod tables;
 mod turning;
 
@@ -50,6 +51,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use strays::Strays;
 use thiserror::Error;
 use turning::Loop;
 
@@ -196,8 +198,8 @@ impl Fleet {
                 let moved = config.volume.iter().enumerate().filter(|(_, volume)| volume.route.is_some());
                 moved.for_each(|(index, _)| responses.adopt_unknown(id_of(index)));
                 if was_there {
-                    // The journal is lost, and what it told of may run on. Nobody ordered one every second since 1970.
-                    responses.number_from(ApplianceId(unix_ms().max(0) as u64 / 1000));
+                    // Nobody ordered one every second since 1970.
+                    responses.forget(ApplianceId(unix_ms().max(0) as u64 / 1000));
                 }
                 responses
             }
@@ -238,6 +240,7 @@ impl Fleet {
                 was_off: false,
                 registered: BTreeMap::new(),
                 interference: InterferenceTurns::default(),
+                strays: Strays::new(),
             };
             // What it left half done only another one can go on with, by the journal.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| turns.run(&reports))) {

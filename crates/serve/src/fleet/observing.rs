@@ -314,8 +314,7 @@ mod tests {
     use crate::observed::{ObservedInterval, SCHEMA, VolumeIntervals};
     use forebay_actuate::Running;
     use forebay_actuate::api::ApiAddress;
-    use forebay_control::host::Room;
-    use forebay_control::response::{Adopted, ResponseRules};
+    use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, What, Wish};
     use forebay_control::{HostId, HostSpec};
     use forebay_units::{Bytes, Secret};
     use std::fmt::Write as _;
@@ -378,14 +377,28 @@ mod tests {
         let secret = Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap();
         let (reporter, _reports) = channel();
         let carriers = Carriers::start(&config, secret, Instant::now(), &reporter).unwrap();
-        let host = HostSpec::new(HostId(0), "h1", 0, Bytes::mib(16));
+        let host = HostSpec::new(HostId(0), "h1", 0, Bytes::gib(1));
         let mut responses = Responses::new(ResponseRules::default(), vec![host]);
-        routes(&config, &carriers).into_iter().for_each(|(id, route)| responses.register(id, route));
+        for (id, route) in routes(&config, &carriers) {
+            let has_cache = [0, 3].map(id_of).contains(&id);
+            let draining = if has_cache { Draining::ByItself } else { route.draining };
+            responses.register(id, VolumeRoute { draining, ..route });
+            if has_cache {
+                let cache = Bytes::mib(1);
+                responses.want(id, Wish { cache, flash: Bytes::ZERO, rate: 1.0, host: None });
+            }
+        }
+        for at in (1..20).map(Nanos::secs) {
+            for order in responses.step(at) {
+                let outcome = match order.what {
+                    What::Probe { .. } => Outcome::Healthy { cache: Bytes::mib(1) },
+                    _ => Outcome::Done,
+                };
+                responses.report(order.id, outcome, at);
+            }
+        }
         for index in [0, 3] {
-            let appliance = ApplianceId(1 + index as u64);
-            let (host, room) = (HostId(0), Room::default());
-            let found = Adopted { appliance, host, room, cache: Bytes::ZERO, epoch: 1 };
-            responses.adopt(id_of(index), found);
+            let appliance = responses.status(id_of(index)).unwrap().appliance.unwrap();
             let control = Control { address: answers_with(&all, &[&format!("v{index}")]), token: None };
             let id = "forebay-1".parse().unwrap();
             carriers.knows(appliance, Running { id, endpoints: BTreeMap::new(), control });
@@ -397,7 +410,7 @@ mod tests {
         let heard = observer.hear(&config, Nanos::ZERO, &responses, &carriers);
         let said: Vec<&str> = heard.decisions.iter().map(|decision| &*decision.summary).collect();
         let side = "the storage side: ";
-        let whom = ["appliance 1 on h1: ", side, side, "appliance 4 on h1: ", side];
+        let whom = ["appliance 1 on h1: ", side, side, "appliance 2 on h1: ", side];
         for (index, whom) in whom.into_iter().enumerate() {
             assert!(said[index].starts_with(&format!("of v{index}: {whom}")), "{said:#?}");
         }

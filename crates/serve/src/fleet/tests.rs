@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 
 /// Lines of a volume whose clients are moved.
-const MOVED: &str = "route = { type = \"proxy\", server = \"unix:proxy.sock\" }\nleased = false";
+pub(super) const MOVED: &str = "route = { type = \"proxy\", server = \"unix:proxy.sock\" }\nleased = false";
 
 /// A controller of one volume, `db`, on one host, with all that it needs in `folder`; `more` are further lines of the volume.
 pub(super) fn config(folder: &Path, more: &str) -> FleetConfig {
@@ -199,7 +199,11 @@ fn what_only_who_serves_a_volume_does_is_refused_with_whom_to_ask() {
 #[test]
 fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_done() {
     let folder = tempfile::tempdir().unwrap();
-    let start = || Fleet::start(config(folder.path(), MOVED)).unwrap();
+    let start = || {
+        let mut config = config(folder.path(), MOVED);
+        config.response.late_max_ms = 500;
+        Fleet::start(config).unwrap()
+    };
     let journal = folder.path().join("state/responses.json");
     let next_appliance = || {
         let journal: serde_json::Value = kept::read(&journal).unwrap().unwrap();
@@ -217,6 +221,12 @@ fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_don
     assert!(next_appliance() > 1_700_000_000, "numbers of before are used again");
     let proxy = Daemon::start(daemon(folder.path(), "proxy.sock")).unwrap();
     wait_at(&fleet, "original route");
+    // Its host has nothing of before, and has said so.
+    let is_unlisted = || {
+        let journal: serde_json::Value = kept::read(&journal).unwrap().unwrap();
+        journal.get("unlisted").is_some()
+    };
+    wait(&fleet, "the host's word", |_| !is_unlisted());
     drop(fleet);
     proxy.shutdown();
 }

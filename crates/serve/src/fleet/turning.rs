@@ -2,6 +2,7 @@
 
 use super::carrying::{Carriers, Report};
 use super::observing::Observer;
+use super::strays::Strays;
 use super::{FleetConfig, FleetShared, home, showing};
 use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
 use crate::history::{Batch, DatedDecision};
@@ -78,6 +79,7 @@ pub(super) struct Loop {
     /// The sizes of the volumes that the controller knows.
     pub(super) registered: BTreeMap<VolumeId, u64>,
     pub(super) interference: InterferenceTurns,
+    pub(super) strays: Strays,
 }
 
 impl Loop {
@@ -298,6 +300,7 @@ impl Loop {
     /// Asks the responses what is due, keeps the journal, and has it carried out.
     fn go_on(&mut self, reports: &Receiver<Report>) {
         let now = self.now();
+        self.strays.go_on(&self.shared.config, &mut self.responses, &self.carriers, now);
         let mut orders = due(&mut self.responses, reports, now);
         if self.journal_changes != Some(self.responses.changes()) {
             match kept::replace(&self.journal_file, &self.responses.journal()) {

@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
     Controller,
+    /// The controller, and what it kept of its responses.
+    Journal,
     Appliance,
     /// The host of the appliance, with all that runs there.
     Host,
@@ -35,8 +37,9 @@ enum Part {
     Wire(Option<usize>, Option<usize>),
 }
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     Part::Controller,
+    Part::Journal,
     Part::Appliance,
     Part::Host,
     Part::Storage,
@@ -49,7 +52,8 @@ const PARTS: [Part; 10] = [
 ];
 
 /// Those that are always tried: what no other test does.
-const ALWAYS: [(Part, &str); 2] = [(Part::Wire(Some(STORAGE), None), "switching"), (Part::Host, "serving")];
+const ALWAYS: [(Part, &str); 3] =
+    [(Part::Wire(Some(STORAGE), None), "switching"), (Part::Host, "serving"), (Part::Journal, "serving")];
 
 struct Drill {
     // Dropped first: it would start more appliances.
@@ -124,6 +128,11 @@ impl Drill {
             Part::Controller => {
                 self.controller.kill();
                 std::thread::sleep(FOR / 4);
+                self.controller = self.site.control();
+            }
+            Part::Journal => {
+                self.controller.kill();
+                std::fs::remove_file(self.site.path("state/responses.json")).unwrap();
                 self.controller = self.site.control();
             }
             Part::Appliance => self.site.appliances.kill(),

@@ -48,6 +48,24 @@ fn a_process_lives_does_as_told_and_dies() {
 }
 
 #[test]
+fn what_is_listed_runs_and_is_known_to_have_been_ordered() {
+    let folder = Place::new();
+    let storage = Storage::local(folder.path());
+    let provider = provider(folder.path());
+    let orders = ["a", "b", "c"].map(|id| order(id, storage.endpoint()));
+    let running = orders.each_ref().map(|order| provider.start(order, soon()).unwrap());
+    // What else is there is none.
+    std::fs::create_dir(folder.path().join("appliances/Not one")).unwrap();
+    std::fs::create_dir(folder.path().join("appliances/empty")).unwrap();
+    std::fs::write(folder.path().join("appliances/b/order.json"), "rubbish").unwrap();
+    signal("-KILL", folder.path());
+    let listed = || provider.list(&orders[0].token, soon()).unwrap();
+    let only_c = || (listed().iter().map(|of| &of.running).eq([&running[2]])).then_some(());
+    soon().wait_for(only_c).expect("the dead, and what nobody knows of, are left out");
+    std::fs::remove_dir_all(folder.path().join("appliances/Not one")).unwrap();
+}
+
+#[test]
 fn whoever_comes_next_finds_the_process_and_takes_no_other_for_it() {
     let folder = Place::new();
     let storage = Storage::local(folder.path());

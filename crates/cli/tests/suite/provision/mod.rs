@@ -8,7 +8,7 @@ pub(crate) mod ssh;
 
 use crate::support::folder;
 use forebay_actuate::provision::LocalProcess;
-use forebay_actuate::{ApplianceOrder, Deadline, Endpoint, Provider, Running, VolumeOrder};
+use forebay_actuate::{ApplianceOrder, Deadline, Endpoint, Listed, Provider, Running, VolumeOrder};
 use forebay_appliance::ListenerConfig;
 use forebay_nbd::Uri;
 use forebay_origin::{
@@ -152,6 +152,10 @@ fn live_and_die(
     // Whoever started it is gone; another comes.
     assert_eq!(next.find(&order.id).expect("it can be looked for"), Some(running.clone()));
     assert_eq!(next.start(order, soon()).expect("it runs"), running);
+    let listed = |token: &Secret| next.list(token, soon()).expect("it says what runs there");
+    let its = Listed { memory: order.memory, running: running.clone() };
+    assert_eq!(listed(&order.token), [its]);
+    assert_eq!(listed(&Secret::new("a-token-of-somebody-else").expect("a good token")), []);
     let mut other = order.clone();
     other.volumes[0].cache = Bytes::mib(5);
     let refused = next.start(&other, soon()).expect_err("it was ordered otherwise");
@@ -185,6 +189,7 @@ fn live_and_die(
     next.stop(&order.id, soon()).expect("it ends");
     assert_eq!(provider.find(&order.id).expect("it can be looked for"), None);
     assert!(control.status(soon()).is_err());
+    assert_eq!(listed(&order.token), []);
     next.stop(&order.id, soon()).expect("what is gone is stopped");
     running
 }

@@ -79,6 +79,8 @@ impl Response {
             self.has_lapsed = false;
         }
         match (self.phase, outcome) {
+            // What was ordered before the journal was lost may yet move them.
+            (Phase::Looking, Found { epoch: 0 }) if shared.now < shared.forgotten_until => self.again(shared),
             (Phase::Looking, Found { epoch: 0 }) => {
                 let was_told = self.tries > 0;
                 self.go(Phase::Original, shared);

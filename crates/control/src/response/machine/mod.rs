@@ -13,12 +13,12 @@ mod hearing;
 mod lapse;
 mod leaving;
 mod phase;
+mod recovering;
 
 pub(super) use phase::Phase;
 
 use super::{
-    Adopted, ApplianceId, Draining, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute,
-    What, Wish,
+    ApplianceId, Draining, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute, What, Wish,
 };
 use crate::decision::{DecisionKind, Fact, ZoneRange};
 use crate::inventory::{HostId, VolumeId};
@@ -178,32 +178,6 @@ impl Response {
             self.why = Some(why.to_owned());
             self.warm = None;
             shared.changes += 1;
-        }
-    }
-
-    pub(super) fn adopt(&mut self, found: Adopted, shared: &mut Shared) {
-        let claim = shared.claim_found(found.host, found.room, self.volume);
-        let Adopted { appliance, host, room, cache, epoch } = found;
-        self.placed = Some(Placed {
-            appliance,
-            host,
-            claim,
-            room,
-            cache,
-            doubted: false,
-            cache_least: cache,
-            flash: room.flash,
-            epoch,
-            late: false,
-            settled: false,
-        });
-        self.wish = Some(Wish { cache, flash: room.flash, rate: 0.0, host: Some(host) });
-        self.epoch = self.epoch.max(epoch);
-        // Whether it was fenced behind is not known: it is done again.
-        if self.route().leased {
-            self.go(Phase::FencingBehind, shared);
-        } else {
-            self.arrive(shared);
         }
     }
 

@@ -8,6 +8,7 @@ mod rules;
 
 use super::*;
 use crate::decision::DecisionKind;
+use crate::host::Room;
 use crate::inventory::HostSpec;
 use forebay_units::{Bytes, mix64};
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,6 +223,12 @@ impl World {
 
     fn reached(&self, host: HostId) -> bool {
         !self.hosts[&host].dead
+    }
+
+    /// Whether the controller hears what a host says.
+    fn answers(&self, host: HostId) -> bool {
+        let state = &self.hosts[&host];
+        !state.dead && self.now >= state.cut_until && self.now >= state.deaf_until
     }
 
     fn works(&self, appliance: ApplianceId) -> bool {

@@ -1,6 +1,7 @@
 //! Rules that courses do not show, since they end well without them too; here, what their tests share.
 
 mod rooms;
+mod strays;
 mod tries;
 mod ways;
 
@@ -49,6 +50,21 @@ fn host(id: HostId, memory: Bytes) -> HostSpec {
 
 fn times(ordered: &[(u64, What)], word: &str) -> Vec<u64> {
     ordered.iter().filter(|(_, what)| what.word() == word).map(|(at, _)| *at).collect()
+}
+
+/// No host has anything of before, nor can come to have it.
+pub(super) fn everybody_lists(responses: &mut Responses) {
+    let late = Nanos::millis(ResponseRules::default().late_max_ms);
+    responses
+        .unlisted()
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(|host| responses.listed(host, late, Vec::new()));
+}
+
+/// One of which no journal tells.
+pub(super) fn stray(number: u64) -> Found {
+    Found { appliance: ApplianceId(number), volume: VOLUME, memory: Bytes::mib(64), has_clients: false }
 }
 
 fn no() -> Option<Outcome> {

@@ -10,6 +10,7 @@
 
 mod application;
 mod carrying;
+mod controller;
 mod link;
 mod node;
 mod strike;
@@ -101,6 +102,7 @@ fn every_response_ends_in_place_or_on_the_original_route_and_no_byte_is_wrong() 
                 && all.replaced > seeds / 20
                 && all.failed_flushes > seeds / 50
                 && all.overtaking > seeds / 20
+                && all.forgotten > 0
         );
     }
 }

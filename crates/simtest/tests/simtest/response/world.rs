@@ -2,28 +2,26 @@
 
 use super::application::Application;
 use super::carrying::Doing;
+use super::controller::{rules, specs};
 use super::link::Link;
 use super::node::{BLOCK, CELL, CELLS, Node, Role, first_history};
-use super::strike::{At, Failure, Kind, Lag, Strike};
+use super::strike::{Failure, Kind, Lag, Strike};
 use super::wires::{Connection, Destination, Peer, Place};
 use crate::history::History;
 use crate::origin::{AtOrigin, SimOrigin};
 use forebay_appliance::service::{Holder as LeaseHolder, Lease};
-use forebay_control::response::{
-    ApplianceId, Draining, Journal, OrderId, Outcome, ResponseRules, ResponseStatus, Responses, VolumeRoute,
-    Wish,
-};
-use forebay_control::{Decision, DecisionKind, HostId, HostSpec, VolumeId, ZoneRange};
+use forebay_control::response::{ApplianceId, OrderId, Outcome, ResponseStatus, Responses};
+use forebay_control::{Decision, DecisionKind, VolumeId};
 use forebay_nbd::Succession;
 use forebay_origin::OriginTraits;
-use forebay_units::{Bytes, Nanos};
+use forebay_units::Bytes;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 pub(super) const VOLUME: VolumeId = VolumeId(0);
-const HOSTS: u32 = 3;
+pub(super) const HOSTS: u32 = 3;
 /// What lasts a while lasts so long.
 pub(super) const WHILE_NS: u64 = 150_000_000;
 /// Clients ask nothing more from here on, and all that is a fault is over but for what is so for good.
@@ -112,6 +110,8 @@ pub(super) struct Course {
     pub(super) failed_flushes: u64,
     /// Requests that waited for those of a connection whose place theirs took.
     pub(super) overtaking: u64,
+    /// Controllers that began without the journal of the one before.
+    pub(super) forgotten: u64,
 }
 
 impl Course {
@@ -139,6 +139,7 @@ impl Course {
         self.replaced += other.replaced;
         self.failed_flushes += other.failed_flushes;
         self.overtaking += other.overtaking;
+        self.forgotten += other.forgotten;
     }
 }
 
@@ -155,7 +156,7 @@ pub(super) struct World {
     pub(super) leased: bool,
     /// Its data is with a server of others, which has the disk and outlives it.
     pub(super) is_far: bool,
-    keeps: bool,
+    pub(super) keeps: bool,
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) links: BTreeMap<u64, Link>,
     pub(super) connections: BTreeMap<u64, Connection>,
@@ -199,20 +200,20 @@ pub(super) struct World {
     pub(super) controller: u64,
     pub(super) controller_began: u64,
     /// So long after a step it takes the next one.
-    step_ns: u64,
-    responses: Responses,
+    pub(super) step_ns: u64,
+    pub(super) responses: Responses,
     /// On the controller's disk.
-    journal: String,
-    changes: u64,
-    wanted: Option<Bytes>,
+    pub(super) journal: String,
+    pub(super) changes: u64,
+    pub(super) wanted: Option<Bytes>,
     pub(super) doing: BTreeMap<u64, Doing>,
     pub(super) reports: BTreeMap<u64, (u64, OrderId, Outcome)>,
     pub(super) orders: usize,
-    orders_of: BTreeMap<Kind, usize>,
-    strikes: Vec<Strike>,
+    pub(super) orders_of: BTreeMap<Kind, usize>,
+    pub(super) strikes: Vec<Strike>,
     /// When the last one struck.
     pub(super) struck_at: u64,
-    told: Vec<Decision>,
+    pub(super) told: Vec<Decision>,
     pub(super) course: Course,
     pub(super) log: Option<Vec<String>>,
 }
@@ -227,29 +228,6 @@ macro_rules! note {
     };
 }
 pub(super) use note;
-
-/// A hundredth of the times of `ResponseRules::default`.
-fn rules() -> ResponseRules {
-    ResponseRules {
-        start_within_ms: 300,
-        probe_within_ms: 20,
-        fence_within_ms: 100,
-        switch_within_ms: 50,
-        stop_within_ms: 200,
-        report_grace_ms: 20,
-        late_max_ms: 600,
-        probe_every_ms: 10,
-        retry_first_ms: 10,
-        retry_max_ms: 600,
-        rest_first_ms: 600,
-        rest_max_ms: 18_000,
-        ..ResponseRules::default()
-    }
-}
-
-fn specs() -> Vec<HostSpec> {
-    (0..HOSTS).map(|id| HostSpec::new(HostId(id), format!("h{id}"), id / 2, Bytes::mib(200))).collect()
-}
 
 impl World {
     pub(super) fn new(seed: u64, with_log: bool) -> World {
@@ -344,17 +322,6 @@ impl World {
         world
     }
 
-    fn volumes(&self) -> Vec<(VolumeId, VolumeRoute)> {
-        let route = VolumeRoute {
-            name: "db".into(),
-            draining: Draining::ByItself,
-            leased: self.leased,
-            home: HostId(0),
-            unfit: Vec::new(),
-        };
-        vec![(VOLUME, route)]
-    }
-
     pub(super) fn note(&mut self, line: String) {
         let line = format!("{:>11} ns, tick {:>5}: {line}", self.now, self.tick);
         if let Some(log) = &mut self.log {
@@ -417,97 +384,6 @@ impl World {
             Event::Overdue(node) => self.end_node(node),
         }
         true
-    }
-
-    // ---- The controller ---------------------------------------------------------------------------------------
-
-    fn clock(&self) -> Nanos {
-        Nanos(self.now - self.controller_began)
-    }
-
-    fn control(&mut self) {
-        // What is wanted is told again and again, as a controller does that knows nothing of what was told before.
-        let plan =
-            [(15, Some(40)), (60, Some(60)), (90, Some(40)), (if self.keeps { 1 << 40 } else { 240 }, None)];
-        let now_ms = self.now / 1_000_000;
-        let wanted = plan.iter().rev().find(|(from, _)| *from <= now_ms);
-        if let Some((_, cache)) = wanted {
-            let cache = cache.map(Bytes::mib);
-            if cache != self.wanted {
-                self.responses.warm(VOLUME, vec![ZoneRange { first_block: 0, blocks: 4 }], 1);
-            }
-            self.wanted = cache;
-            match cache {
-                Some(cache) => {
-                    let wish = Wish { cache, flash: Bytes::ZERO, rate: 100.0, host: None };
-                    self.responses.want(VOLUME, wish);
-                }
-                None => self.responses.give_back(VOLUME, "the load has gone"),
-            }
-        }
-        let clock = self.clock();
-        let orders = self.responses.step(clock);
-        self.keep_journal();
-        for order in orders {
-            self.orders += 1;
-            let mut at = vec![At::Any(self.orders)];
-            if let Some(kind) = Kind::of(&order.what) {
-                let of_kind = self.orders_of.entry(kind).or_insert(0);
-                *of_kind += 1;
-                at.push(At::Kind(kind, *of_kind));
-            }
-            let strikes: Vec<Strike> =
-                self.strikes.iter().filter(|strike| at.contains(&strike.at)).copied().collect();
-            let is_mute = strikes.iter().any(|strike| strike.failure == Failure::AnswerLost);
-            let late = strikes.iter().any(|strike| strike.failure == Failure::OrderLate);
-            self.course.strikes += strikes.len() as u64;
-            for strike in &strikes {
-                self.schedule(strike.after_ns, Event::Strike(strike.failure));
-            }
-            self.take_order(order, is_mute, if late { WHILE_NS } else { 0 });
-        }
-        let pause = if self.now < 2_000_000_000 { self.step_ns } else { 50_000_000 };
-        self.schedule(pause, Event::Control);
-    }
-
-    /// On disk before an order is begun.
-    fn keep_journal(&mut self) {
-        self.told.extend(self.responses.decisions());
-        if self.responses.changes() != self.changes {
-            self.changes = self.responses.changes();
-            self.journal = serde_json::to_string(&self.responses.journal()).expect("plain data");
-        }
-    }
-
-    fn hear_report(&mut self, report: u64) {
-        let Some((controller, order, outcome)) = self.reports.remove(&report) else { return };
-        if controller == self.controller {
-            let clock = self.clock();
-            self.responses.report(order, outcome, clock);
-            // Kept with the next step: until then it is as if it had not been heard.
-        }
-    }
-
-    /// The controller dies, and another one goes on by what is on disk.
-    pub(super) fn replace_controller(&mut self) {
-        note!(self, "the controller dies");
-        self.told.extend(self.responses.decisions());
-        self.controller += 1;
-        self.controller_began = self.now;
-        let volumes = self.volumes();
-        if self.journal.is_empty() {
-            self.responses = Responses::new(rules(), specs());
-            for (id, route) in volumes {
-                self.responses.register(id, route);
-                // Nobody tells it what one before did.
-                self.responses.adopt_unknown(id);
-            }
-            return;
-        }
-        let journal: Journal = serde_json::from_str(&self.journal).expect("a journal");
-        self.responses =
-            Responses::recover(journal, rules(), specs(), volumes).expect("the same volumes and hosts");
-        self.changes = u64::MAX;
     }
 
     // ---- What strikes -----------------------------------------------------------------------------------------
@@ -670,7 +546,9 @@ impl World {
 
     /// Without a lease nothing but a dead host itself can say that what was out on it changes nothing any more.
     fn waits_for_a_host(&self, status: &ResponseStatus) -> bool {
-        let is_dead = status.host.is_some_and(|host| self.hosts[host.0 as usize].is_dead);
+        // Without a journal nobody knows which it is.
+        let is_dead =
+            status.host.map_or(self.course.forgotten > 0, |host| self.hosts[host.0 as usize].is_dead);
         !self.leased && is_dead && ["stopping before the way back", "switching back"].contains(&status.step)
     }
 

@@ -32,8 +32,9 @@ fn no_more_appliances_start_at_once_than_are_allowed() {
 #[test]
 fn numbers_of_appliances_only_rise() {
     let (mut world, mut responses) = there(Draining::ByItself, true);
-    responses.number_from(ApplianceId(90));
-    responses.number_from(ApplianceId(5));
+    responses.forget(ApplianceId(90));
+    responses.forget(ApplianceId(5));
+    everybody_lists(&mut responses);
     assert_eq!(wanted(&mut world, &mut responses, CACHE, 10).0.1, Some(90));
 }
 
@@ -81,10 +82,13 @@ fn the_most_that_a_volume_could_cache_counts_what_it_has_and_no_host_where_it_ca
     assert_eq!(responses.most(VOLUME), most);
     wanted(&mut world, &mut responses, Bytes::mib(20), 10);
     assert_eq!(responses.most(VOLUME), most, "its own room is free for what takes its place");
-    let (_, mut responses) = there_on(hosts(), ResponseRules::default());
-    let room = Room { memory: Bytes::mib(150), ..Room::default() };
-    let (appliance, cache) = (ApplianceId(1), Bytes::mib(10));
-    responses.adopt(VOLUME, Adopted { appliance, host: UNFIT, room, cache, epoch: 1 });
+    // Its host is another by now.
+    let route =
+        VolumeRoute { unfit: vec![(HostId(0), "is slow".to_owned())], ..volumes(&world)[0].1.clone() };
+    let rules = ResponseRules::default();
+    let hosts = vec![host(HostId(0), Bytes::mib(100))];
+    let responses = Responses::recover(responses.journal(), rules, hosts, vec![(VOLUME, route)]).unwrap();
+    let room = responses.claims().next().unwrap().room;
     assert_eq!(responses.most(VOLUME), cost.cache(room.memory), "where it is it can be");
 }
 
@@ -154,14 +158,10 @@ fn what_was_to_be_loaded_into_a_cache_that_is_given_back_is_not_loaded_into_the_
 }
 
 #[test]
-fn an_appliance_that_is_found_has_to_have_the_cache_that_it_was_found_with() {
+fn an_appliance_has_to_keep_the_cache_that_it_was_given() {
     let (mut world, mut responses) = there(Draining::ByItself, false);
-    let room = ResponseRules::default().cost.room(CACHE, Bytes::ZERO, 100.0);
-    let (appliance, host) = (ApplianceId(1), HostId(0));
-    let machine = Machine { host, room, cache: Bytes::mib(10), condition: Condition::Works, answers: true };
-    world.machines.insert(appliance, machine);
-    world.path = Path::Through(appliance, 7);
-    responses.adopt(VOLUME, Adopted { appliance, host, room, cache: CACHE, epoch: 7 });
+    assert_eq!(wanted(&mut world, &mut responses, CACHE, 10).0.0, "serving");
+    world.machines.get_mut(&ApplianceId(1)).unwrap().cache = Bytes::mib(10);
     // Its clients are on it, and it answers: it is not stopped before they are moved, though at first that does not succeed.
     let mut undrained = 0;
     ordered(&mut world, &mut responses, 5, |what| match what {
@@ -294,8 +294,8 @@ fn a_cache_that_is_not_given_its_first_size_is_asked_again_soon_and_loaded_with_
 #[test]
 fn an_appliance_that_is_not_known_to_be_gone_is_stopped_until_it_is_and_its_room_stands_so_long() {
     let (world, mut responses) = there(Draining::ByItself, true);
-    let room = ResponseRules::default().cost.room(CACHE, Bytes::ZERO, 100.0);
-    responses.adopt_stray(VOLUME, ApplianceId(5), HostId(0), room);
+    responses.forget(ApplianceId(90));
+    responses.listed(HostId(0), Nanos::ZERO, vec![stray(5)]);
     // Nothing is heard of the first, and then it cannot be reached.
     let (mut stops, mut last) = (Vec::new(), None);
     for second in 60..400 {
@@ -322,8 +322,11 @@ fn what_a_journal_tells_of_is_found_again_where_hosts_and_volumes_have_other_num
     let (mut world, mut responses) = there(Draining::ByItself, true);
     responses.want(VOLUME, Wish { host: Some(HostId(1)), ..wish(CACHE) });
     ordered(&mut world, &mut responses, 10, |_| None);
-    let room = ResponseRules::default().cost.room(Bytes::ZERO, Bytes::ZERO, 100.0);
-    responses.adopt_stray(VOLUME, ApplianceId(50), HostId(2), room);
+    responses.forget(ApplianceId(60));
+    for host in [HostId(0), HostId(1), HostId(2)] {
+        let found = if host == HostId(2) { vec![stray(50)] } else { Vec::new() };
+        responses.listed(host, Nanos::secs(100), found);
+    }
     let nothing = VolumeRoute { name: "nothing is there".to_owned(), ..volumes(&world)[0].1.clone() };
     responses.register(VolumeId(5), nothing);
     assert_eq!(responses.journal().on_appliances().collect::<Vec<_>>(), ["db"]);
@@ -337,7 +340,8 @@ fn what_a_journal_tells_of_is_found_again_where_hosts_and_volumes_have_other_num
     let mut recovered = Responses::recover(journal, ResponseRules::default(), renumbered, volumes).unwrap();
     let claims: Vec<_> = recovered.claims().map(|claim| (claim.host.0, claim.volume.0)).collect();
     assert_eq!(claims, [(11, 9), (12, 9)]);
-    let orders = [recovered.step(Nanos::ZERO), recovered.step(Nanos::secs(60))].concat();
+    assert_eq!(recovered.unlisted().collect::<Vec<_>>(), [HostId(13)]);
+    let orders = recovered.step(Nanos::ZERO);
     let ordered: Vec<_> = orders.iter().map(|order| (order.volume.0, &order.what)).collect();
     let (probe, stop) = (
         What::Probe { appliance: ApplianceId(1), host: HostId(11) },

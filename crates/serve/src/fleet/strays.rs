@@ -1,0 +1,147 @@
+//! Asking hosts what runs there, after the journal that told it was lost. What becomes of what they tell, `control::response` decides.
+
+use super::FleetConfig;
+use super::carrying::{Carriers, id_of, number_of};
+use forebay_actuate::Listed;
+use forebay_control::HostId;
+use forebay_control::response::{Found, Responses};
+use forebay_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// A host is asked again so long after it has answered (ours).
+const AGAIN: Nanos = Nanos::secs(5);
+/// One that does not answer is asked less and less often, down to this (ours).
+const AGAIN_MAX: Nanos = Nanos::secs(600);
+
+/// What a host told.
+pub(super) struct Listing {
+    pub(super) host: HostId,
+    /// When it was asked.
+    pub(super) asked: Nanos,
+    /// Each with whether its volume's clients are there, as far as that is known; or why it does not say.
+    pub(super) listed: Result<Vec<(Listed, bool)>, String>,
+}
+
+/// How asking a host goes.
+#[derive(Default)]
+struct Asking {
+    is_out: bool,
+    next: Nanos,
+    failures: u32,
+}
+
+/// Hosts that are asked.
+pub(super) struct Strays {
+    reporter: Sender<Listing>,
+    listings: Receiver<Listing>,
+    hosts: BTreeMap<HostId, Asking>,
+    /// By name: those that are left to people, and were told of.
+    left: BTreeSet<String>,
+}
+
+impl Strays {
+    pub(super) fn new() -> Strays {
+        let (reporter, listings) = channel();
+        Strays { reporter, listings, hosts: BTreeMap::new(), left: BTreeSet::new() }
+    }
+
+    /// Hears what was told, and asks those that have not said enough yet.
+    pub(super) fn go_on(
+        &mut self,
+        config: &FleetConfig,
+        responses: &mut Responses,
+        carriers: &Carriers,
+        now: Nanos,
+    ) {
+        for Listing { host, asked, listed } in self.listings.try_iter() {
+            let asking = self.hosts.entry(host).or_default();
+            asking.is_out = false;
+            let name = &config.host[host.0 as usize].name;
+            match listed {
+                Ok(listed) => {
+                    (asking.failures, asking.next) = (0, now.saturating_add(AGAIN));
+                    let found = |of: &(Listed, bool)| found(config, of);
+                    for (of, _) in listed.iter().filter(|of| found(of).is_none()) {
+                        if self.left.insert(of.running.id.to_string()) {
+                            tell_left(name, of);
+                        }
+                    }
+                    responses.listed(host, asked, listed.iter().filter_map(found).collect());
+                }
+                Err(reason) => {
+                    if asking.failures == 0 {
+                        tracing::warn!(
+                            host = name,
+                            reason,
+                            "it is not known what runs there, and nothing is started there until it is"
+                        );
+                    }
+                    let pause = AGAIN.0.saturating_mul(1 << asking.failures.min(10)).min(AGAIN_MAX.0);
+                    asking.next = now.saturating_add(Nanos(pause));
+                    asking.failures += 1;
+                }
+            }
+        }
+        for host in responses.unlisted() {
+            let asking = self.hosts.entry(host).or_default();
+            if !asking.is_out && now >= asking.next {
+                asking.is_out = true;
+                carriers.list(host, now, &self.reporter);
+            }
+        }
+    }
+}
+
+/// As an appliance of a volume whose clients are moved; `None`: of no such.
+fn found(config: &FleetConfig, (listed, has_clients): &(Listed, bool)) -> Option<Found> {
+    let serves = |name: &str| listed.running.endpoints.contains_key(name);
+    let volume = config.volume.iter().position(|volume| volume.route.is_some() && serves(&volume.name))?;
+    Some(Found {
+        appliance: number_of(&listed.running.id)?,
+        volume: id_of(volume),
+        memory: listed.memory,
+        has_clients: *has_clients,
+    })
+}
+
+/// Nobody here could bring its clients anywhere.
+fn tell_left(host: &str, of: &Listed) {
+    let volumes = of.running.endpoints.keys().cloned().collect::<Vec<_>>().join(", ");
+    tracing::warn!(
+        host,
+        appliance = %of.running.id,
+        volumes,
+        memory = %of.memory,
+        "an appliance of this controller runs for a volume whose clients it does not move: it is left alone, and its memory is not counted; end it (SIGTERM) once nobody is on it"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_actuate::api::ApiAddress;
+    use forebay_actuate::{Control, Endpoint, Running};
+    use forebay_units::Bytes;
+
+    #[test]
+    fn what_is_found_is_of_a_volume_whose_clients_are_moved_or_left_to_people() {
+        let folder = tempfile::tempdir().unwrap();
+        let moved = super::super::tests::config(folder.path(), super::super::tests::MOVED);
+        let watched = super::super::tests::config(folder.path(), "leased = false");
+        let listed = |id: &str, volume: &str| {
+            let endpoint = Endpoint::new("nbd://h1/db".parse().unwrap());
+            let control = Control { address: ApiAddress::Unix("nowhere".into()), token: None };
+            let endpoints = BTreeMap::from([(volume.to_owned(), endpoint)]);
+            let running = Running { id: id.parse().unwrap(), endpoints, control };
+            (Listed { memory: Bytes::mib(64), running }, true)
+        };
+        let of = |config, id, volume| found(config, &listed(id, volume)).map(|found| found.appliance.0);
+        assert_eq!(of(&moved, "forebay-7", "db"), Some(7));
+        assert_eq!(of(&moved, "forebay-7", "another"), None);
+        assert_eq!(of(&moved, "somebody", "db"), None);
+        assert_eq!(of(&watched, "forebay-7", "db"), None);
+        let found = found(&moved, &listed("forebay-7", "db")).unwrap();
+        assert_eq!((found.volume, found.memory, found.has_clients), (id_of(0), Bytes::mib(64), true));
+    }
+}
