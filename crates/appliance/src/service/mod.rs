@@ -270,6 +270,9 @@ impl Service {
             }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
+        if let Some(errno) = entry.said.left_by_fenced(lease) {
+            entry.machine.owe_flush_error(errno);
+        }
     }
 
     /// Whom the volume lets in; `None`: everybody.

@@ -201,6 +201,35 @@ fn what_a_run_was_told_last_before_a_fence_is_told_by_the_other_way_too() {
     }
 }
 
+/// An appliance, say, that is killed with the error of a flush of its own, which it has told nobody; its clients come another way.
+#[test]
+fn what_somebody_was_told_last_that_is_killed_and_fenced_is_told_by_the_other_way() {
+    for (flushes_again, comes_again, is_done) in
+        [(false, false, false), (true, false, true), (false, true, true)]
+    {
+        let (mut service, volume) = scene();
+        let place = Succession { id: 9, number: 1, lacks_flush: false };
+        let mut killed = Flusher::come(&mut service, volume, place);
+        assert_eq!(killed.flush(&mut service, failed()), Some(false));
+        if flushes_again {
+            assert_eq!(killed.flush(&mut service, done()), Some(true));
+        }
+        service.forget(killed.key);
+        // It lives, and has heard; only the connection was lost.
+        if comes_again {
+            Flusher::come(&mut service, volume, Succession { number: 2, ..place });
+        }
+        service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
+        let (client, server) =
+            shaken_hands_told(Some(Succession { id: 3, number: 1, lacks_flush: false }), None);
+        let key = service.open(Nanos::ZERO, server, volume, Entrance::Epoch(1), Vec::new(), Vec::new());
+        let mut holder = Flusher { client, key };
+        assert_eq!(holder.flush(&mut service, done()), Some(is_done), "{flushes_again} {comes_again}");
+        service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
+        assert_eq!(holder.flush(&mut service, done()), Some(true), "once is enough");
+    }
+}
+
 #[test]
 fn whoever_left_in_order_has_heard_what_it_was_told() {
     let (mut service, volume) = scene();

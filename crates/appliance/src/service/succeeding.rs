@@ -1,7 +1,7 @@
 //! Connections that take the place of earlier ones of their client ([`forebay_nbd::Succession`]): nothing of them is begun before everything of those is over.
 
 use super::connection::{Closing, Connection, Pending};
-use super::{Service, mark_dirty};
+use super::{Entrance, Lease, Service, VolumeEntry, mark_dirty};
 use crate::slab::SlabKey;
 use crate::volume::Errno;
 use forebay_nbd::server::Disconnect;
@@ -32,17 +32,29 @@ fn is_late(place: Succession, own: Succession) -> bool {
     own.takes_place_of(place) || (own.id, own.number) == (place.id, place.number)
 }
 
-/// Errors of flushes, and of changes that were to be on stable storage, whose connections are gone: of which client, and the place of the last one that it was sent. Whoever says
-/// that it lacks such an answer has to hear of it, whoever else has. So has the next run of a client, which cannot say: what the one before heard may have gone no further.
+/// What somebody was sent, or was to be, whose connection is gone.
+#[derive(Debug)]
+struct Note {
+    /// The place of the last one that it was sent.
+    place: Succession,
+    entrance: Entrance,
+    errno: Errno,
+    /// No later flush of that connection succeeded.
+    is_last: bool,
+}
+
+/// Errors of flushes, and of changes that were to be on stable storage, whose connections are gone. Whoever says
+/// that it lacks such an answer has to hear of it, whoever else has. So has the next run of a client, which cannot say: what the one before heard may have gone no further. And so has whoever flushes
+/// behind a fence that keeps out who was told last, and was killed maybe before it had told its own clients: they are there now.
 #[derive(Debug, Default)]
-pub(super) struct Said(VecDeque<(Succession, Errno)>);
+pub(super) struct Said(VecDeque<Note>);
 
 impl Said {
-    /// Notes what was said at `place`; the error that there is no room for any more.
-    fn note(&mut self, place: Succession, errno: Errno) -> Option<Errno> {
-        self.0.retain(|(of, _)| !is_of_lane_and_run(*of, place));
-        self.0.push_back((place, errno));
-        (self.0.len() > SAID_MAX).then(|| self.0.pop_front().expect("it is too long").1)
+    /// Notes what was said; the error that there is no room for any more.
+    fn note(&mut self, note: Note) -> Option<Errno> {
+        self.0.retain(|of| !is_of_lane_and_run(of.place, note.place));
+        self.0.push_back(note);
+        (self.0.len() > SAID_MAX).then(|| self.0.pop_front().expect("it is too long").errno)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -51,24 +63,42 @@ impl Said {
 
     /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not; of what was said to an earlier run it knows nothing.
     fn lacks(&mut self, place: Succession) -> Option<Errno> {
-        let is_earlier = |of: &Succession| is_of_lane_and_run(*of, place) && place.takes_place_of(*of);
+        let is_earlier = |of: &Note| is_of_lane_and_run(of.place, place) && place.takes_place_of(of.place);
         if !place.lacks_flush {
-            self.0.retain(|(of, _)| !is_earlier(of));
+            self.0.retain(|of| !is_earlier(of));
         }
         // It stays until the client says that it lacks nothing: this connection may break, too.
-        self.0.iter().find(|(of, _)| is_earlier(of)).map(|(_, errno)| *errno)
+        self.0.iter().find(|of| is_earlier(of)).map(|of| of.errno)
     }
 
     /// What was said to earlier runs of the client at `place`, which asks for a flush. It is to be told now, by whichever of its connections, and is not kept any more.
     pub(super) fn inherited_by(&mut self, place: Succession) -> Option<Errno> {
-        let last = self.0.iter().rfind(|(of, _)| place.inherits_from(*of)).map(|(_, errno)| *errno)?;
-        self.0.retain(|(of, _)| !place.inherits_from(*of));
+        let last = self.0.iter().rfind(|of| place.inherits_from(of.place)).map(|of| of.errno)?;
+        self.0.retain(|of| !place.inherits_from(of.place));
         Some(last)
+    }
+
+    /// What those were told last whom `lease` keeps out. It is to be told by the next flush, once.
+    pub(super) fn left_by_fenced(&mut self, lease: Lease) -> Option<Errno> {
+        let fenced = self.0.iter_mut().filter(|of| of.is_last && !lease.admits(of.entrance));
+        fenced.fold(None, |_, of| {
+            of.is_last = false;
+            Some(of.errno)
+        })
     }
 }
 
 fn is_of_lane_and_run(one: Succession, other: Succession) -> bool {
     one.id == other.id && one.generation() == other.generation()
+}
+
+impl VolumeEntry {
+    /// Keeps an error for whoever comes behind `place`, and for those behind a fence, where nobody else hears of it.
+    pub(super) fn note_said(&mut self, place: Succession, entrance: Entrance, errno: Errno, is_last: bool) {
+        if let Some(forgotten) = self.said.note(Note { place, entrance, errno, is_last }) {
+            self.machine.owe_flush_error(forgotten);
+        }
+    }
 }
 
 impl Service {
@@ -150,6 +180,7 @@ impl Service {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let (unheard, mut said) = (connection.unheard.take(), connection.said.take());
         let (entrance, failed_last) = (connection.entrance, connection.failed_last.take());
+        let mut is_last = failed_last.is_some();
         if connection.closing == Some(Closing::InOrder(Disconnect::Requested)) {
             // Who leaves so has all its answers.
             said = None;
@@ -161,19 +192,11 @@ impl Service {
             let fenced = failed_last.filter(|_| is_fenced && said.is_some());
             if let Some(errno) = unheard.map(|(errno, _)| errno).or(fenced) {
                 entry.machine.owe_flush_error(errno);
+                is_last = false;
             }
-        }
-        if let Some((place, errno)) = place.zip(said) {
-            self.note_at(volume, place, errno);
-        }
-    }
-
-    /// Keeps an error for whoever comes behind `place`.
-    pub(super) fn note_at(&mut self, volume: SlabKey, place: Succession, errno: Errno) {
-        if let Some(entry) = self.volumes.get_mut(volume)
-            && let Some(forgotten) = entry.said.note(place, errno)
-        {
-            entry.machine.owe_flush_error(forgotten);
+            if let Some((place, errno)) = place.zip(said) {
+                entry.note_said(place, entrance, errno, is_last);
+            }
         }
     }
 

@@ -31,8 +31,9 @@ const FAR_COUNT: u64 = 100;
 /// and where it was let in before the fence, and looked at behind it.
 ///
 /// With a server of others: a storage side told an appliance that ended of a loss, and the proxy whose own changes these were that all was safe; and the error of a flush of the proxy's own was told by nobody, which
-/// was fenced then, sent to an appliance, and killed.
-const FAILED_ONCE: [u64; 5] = [70_002_229, 70_004_895, 80_008_938, FAR + 300_017_752, FAR + 400_001_127];
+/// was fenced then, sent to an appliance, and killed. And an appliance died with such an error, before the fence behind which its clients came another way.
+const FAILED_ONCE: [u64; 6] =
+    [70_002_229, 70_004_895, 80_008_938, FAR + 300_017_752, FAR + 400_001_127, FAR + 700_004_308];
 
 fn run(seed: u64) -> Course {
     let mut world = World::new(seed, false);
