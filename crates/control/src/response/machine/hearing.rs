@@ -3,6 +3,7 @@
 use super::super::{Outcome, Shared, What};
 use super::{Asked, Phase, Placed, Response};
 use crate::decision::DecisionKind;
+use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched};
 use forebay_units::Bytes;
 
 impl Response {
@@ -71,17 +72,47 @@ impl Response {
     }
 
     fn heard_of_step(&mut self, outcome: Outcome, shared: &mut Shared) {
-        use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched};
-        let last_try = self.tries + 1 >= shared.rules.tries_max.max(1);
-        let (drains, leased) = (self.route().drains(), self.route().leased);
-        if let (Done, Some(What::Fence { epoch, holder })) = (&outcome, self.ordered()) {
+        if let (Outcome::Done, Some(What::Fence { epoch, holder })) = (&outcome, self.ordered()) {
             self.fence = Some((epoch, holder));
             self.has_lapsed = false;
         }
-        match (self.phase, outcome) {
+        let failed = match self.phase {
+            Phase::Looking => self.heard_of_look(outcome, shared),
+            Phase::Starting | Phase::Proving => self.heard_of_start(outcome, shared),
+            Phase::FencingOriginal | Phase::Switching | Phase::FencingBehind => {
+                self.heard_on_the_way_there(outcome, shared)
+            }
+            Phase::FencingAppliance
+            | Phase::StoppingFirst
+            | Phase::SwitchingBack
+            | Phase::FencingBehindBack => self.heard_on_the_way_back(outcome, shared),
+            Phase::Stopping => self.heard_of_stop(outcome, shared),
+            Phase::Original | Phase::Reserved | Phase::Serving => Err(outcome),
+        };
+        // What leads nowhere is tried again: on the way back for as long as it takes.
+        if let Err(outcome) = failed {
+            if self.tries + 1 == shared.rules.tries_max.max(1) {
+                let word = self.phase.word();
+                self.tell_step(
+                    &format!("{word} does not succeed and is tried again: {}", why(&outcome)),
+                    shared,
+                );
+            }
+            self.again(shared);
+        }
+    }
+
+    /// Whether a step that fails now was tried as often as it is to be.
+    fn is_last_try(&self, shared: &Shared) -> bool {
+        self.tries + 1 >= shared.rules.tries_max.max(1)
+    }
+
+    /// What is known of a volume of which no journal tells; or the outcome that says nothing of it, as of the other steps below.
+    fn heard_of_look(&mut self, outcome: Outcome, shared: &mut Shared) -> Result<(), Outcome> {
+        match outcome {
             // What was ordered before the journal was lost may yet move them.
-            (Phase::Looking, Found { epoch: 0 }) if shared.now < shared.forgotten_until => self.again(shared),
-            (Phase::Looking, Found { epoch: 0 }) => {
+            Found { epoch: 0 } if shared.now < shared.forgotten_until => self.again(shared),
+            Found { epoch: 0 } => {
                 let was_told = self.tries > 0;
                 self.go(Phase::Original, shared);
                 if was_told {
@@ -90,11 +121,17 @@ impl Response {
                     self.tell(shared, DecisionKind::OriginalRoute, summary, Vec::new());
                 }
             }
-            (Phase::Looking, Found { epoch }) => {
+            Found { epoch } => {
                 self.epoch = self.epoch.max(epoch);
                 self.leave("what was done before is not known", true, shared);
             }
+            other => return Err(other),
+        }
+        Ok(())
+    }
 
+    fn heard_of_start(&mut self, outcome: Outcome, shared: &mut Shared) -> Result<(), Outcome> {
+        match (self.phase, outcome) {
             (Phase::Starting, Done) => self.go(Phase::Proving, shared),
             (Phase::Starting, other) => {
                 let why = format!("it does not start: {}", why(&other));
@@ -102,17 +139,18 @@ impl Response {
                 self.abandon(&why, !matches!(other, Refused(_)), shared);
             }
 
-            (Phase::Proving, Healthy { cache }) if cache >= self.placed().cache_least => {
+            (_, Healthy { cache }) if cache >= self.placed().cache_least => {
+                let drains = self.route().drains();
                 self.go(if drains { Phase::Switching } else { Phase::FencingOriginal }, shared);
             }
-            (Phase::Proving, Healthy { cache }) => {
+            (_, Healthy { cache }) => {
                 let host = shared.host_name(self.placed().host);
                 let why =
                     format!("{host} gives it {cache} for its cache, expected {}", self.placed().cache_least);
                 self.fail(&why, shared);
                 self.abandon(&why, false, shared);
             }
-            (Phase::Proving, other) => {
+            (_, other) => {
                 if self.prove_until.is_some_and(|until| shared.now >= until) {
                     let why = format!("it has started and does not answer: {}", why(&other));
                     self.fail(&why, shared);
@@ -121,7 +159,14 @@ impl Response {
                     self.pause_until = shared.after_ms(shared.rules.probe_every_ms);
                 }
             }
+        }
+        Ok(())
+    }
 
+    fn heard_on_the_way_there(&mut self, outcome: Outcome, shared: &mut Shared) -> Result<(), Outcome> {
+        let last_try = self.is_last_try(shared);
+        let (drains, leased) = (self.route().drains(), self.route().leased);
+        match (self.phase, outcome) {
             (Phase::FencingOriginal, Done) => self.go(Phase::Switching, shared),
             (Phase::FencingOriginal | Phase::FencingBehind, Stale { epoch }) => {
                 // Somebody whom no journal tells of had the lease: nobody of ours is admitted by it.
@@ -148,11 +193,6 @@ impl Response {
                 self.failures += 1;
                 self.leave(&format!("the route is at epoch {epoch} already"), true, shared);
             }
-            (Phase::SwitchingBack, Stale { epoch }) => {
-                self.epoch = self.epoch.max(epoch);
-                self.new_epochs();
-                self.again(shared);
-            }
             // The storage side had begun anew, say, and what became of a write is not known: a fence settles it.
             (Phase::Switching, NotDrained(_)) if drains && leased && !self.placed().settled => {
                 self.placed.as_mut().expect("it is switched to").settled = true;
@@ -176,7 +216,15 @@ impl Response {
                 let why = format!("what was left behind cannot be fenced: {}", why(&other));
                 self.leave(&why, true, shared);
             }
+            (_, other) => return Err(other),
+        }
+        Ok(())
+    }
 
+    fn heard_on_the_way_back(&mut self, outcome: Outcome, shared: &mut Shared) -> Result<(), Outcome> {
+        let last_try = self.is_last_try(shared);
+        let (drains, leased) = (self.route().drains(), self.route().leased);
+        match (self.phase, outcome) {
             (Phase::FencingAppliance, Done) => {
                 self.leaving.as_mut().expect("on the way back").settled = true;
                 self.go(Phase::SwitchingBack, shared);
@@ -204,6 +252,11 @@ impl Response {
             (Phase::StoppingFirst, Done) => {
                 self.leaving.as_mut().expect("on the way back").settled = true;
                 self.go(Phase::SwitchingBack, shared);
+            }
+            (Phase::SwitchingBack, Stale { epoch }) => {
+                self.epoch = self.epoch.max(epoch);
+                self.new_epochs();
+                self.again(shared);
             }
             (Phase::SwitchingBack, Done | Switched { .. }) => {
                 // Where the route does not drain the fence has come first.
@@ -242,29 +295,22 @@ impl Response {
                 self.go(Phase::FencingAppliance, shared);
             }
             (Phase::FencingBehindBack, Done) => self.end(shared),
-
-            (Phase::Stopping, Done) if !self.placed().late => {
-                shared.claims.release(self.placed().claim);
-                self.settle(shared);
-            }
-            (Phase::Stopping, outcome) if outcome == Done || last_try => {
-                let Placed { appliance, host, claim, late, .. } = *self.placed();
-                shared.start_burial(appliance, host, self.volume, claim, late);
-                self.settle(shared);
-            }
-
-            // Everything else is tried again: on the way back for as long as it takes.
-            (_, other) => {
-                if self.tries + 1 == shared.rules.tries_max.max(1) {
-                    let word = self.phase.word();
-                    self.tell_step(
-                        &format!("{word} does not succeed and is tried again: {}", why(&other)),
-                        shared,
-                    );
-                }
-                self.again(shared);
-            }
+            (_, other) => return Err(other),
         }
+        Ok(())
+    }
+
+    fn heard_of_stop(&mut self, outcome: Outcome, shared: &mut Shared) -> Result<(), Outcome> {
+        let Placed { appliance, host, claim, late, .. } = *self.placed();
+        if outcome == Done && !late {
+            shared.claims.release(claim);
+        } else if outcome == Done || self.is_last_try(shared) {
+            shared.start_burial(appliance, host, self.volume, claim, late);
+        } else {
+            return Err(outcome);
+        }
+        self.settle(shared);
+        Ok(())
     }
 }
 
