@@ -108,6 +108,17 @@ fn volumes_words(profile: &Profile) -> String {
 fn summary(profile: &Profile) -> Table {
     let mut table = Table::new(["what", ">value", "remark"]);
     let mut row = |what: &str, value: String, remark: String| table.push([what.to_owned(), value, remark]);
+    requests(profile, &mut row);
+    arrivals(profile, &mut row);
+    blocks(profile, &mut row);
+    table
+}
+
+/// Takes a row: what it is of, its value, and a remark.
+type Row<'a> = dyn FnMut(&str, String, String) + 'a;
+
+/// What is asked: how much of which kind, how large, how sequential.
+fn requests(profile: &Profile, row: &mut Row) {
     let share = |part: u64| percent(part as f64 / profile.requests.max(1) as f64);
     row("requests", count(profile.requests), format!("on {}", volumes_words(profile)));
     if let Some(threads) = &profile.threads {
@@ -152,6 +163,10 @@ fn summary(profile: &Profile) -> Table {
         maybe(runs.run_bytes_mean, |mean| bytes(mean as u64)),
         format!("{} runs, longest {}", count(runs.runs), bytes(runs.run_bytes_max)),
     );
+}
+
+/// When it is asked.
+fn arrivals(profile: &Profile, row: &mut Row) {
     match profile.span_s {
         Some(span) if span > 0.0 => {
             let rate = format!("{:.1} requests/s", profile.requests as f64 / span);
@@ -217,6 +232,10 @@ fn summary(profile: &Profile) -> Table {
         );
         row(what, found.into(), remark);
     }
+}
+
+/// Which blocks are asked for, and how often.
+fn blocks(profile: &Profile, row: &mut Row) {
     let footprint = profile.footprint_blocks.saturating_mul(profile.block_bytes);
     let exact = profile.popularity.as_ref().is_none_or(|popularity| popularity.sampling_rate >= 1.0);
     let about = if exact { "" } else { "about " };
@@ -271,7 +290,6 @@ fn summary(profile: &Profile) -> Table {
             "only their first blocks are in the rows from footprint on".into(),
         );
     }
-    table
 }
 
 /// Shades from nothing to the most.
