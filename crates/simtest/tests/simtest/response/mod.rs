@@ -11,6 +11,7 @@
 mod application;
 mod carrying;
 mod controller;
+mod disk;
 mod link;
 mod node;
 mod strike;
