@@ -265,11 +265,12 @@ impl Service {
             connection.closing = Some(Closing::Parting);
             entry.leave_word(connection.succession);
             // Killed before it has told anybody, its next run would ask by another way.
-            if let Some(errno) = connection.failed_last.take() {
+            if let Some((errno, _)) = connection.failed_last.take() {
                 entry.machine.owe_flush_error(errno);
             }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }
+        // Nor may one have told anybody that is gone: an appliance, say, whose clients ask by another way, too.
         if let Some(errno) = entry.said.left_by_fenced(lease) {
             entry.machine.owe_flush_error(errno);
         }

@@ -88,6 +88,11 @@ impl Said {
     }
 }
 
+/// One of ours that does not say which run of whom it is.
+fn is_nameless(place: Succession) -> bool {
+    place.client().is_none()
+}
+
 fn is_of_lane_and_run(one: Succession, other: Succession) -> bool {
     one.id == other.id && one.generation() == other.generation()
 }
@@ -181,7 +186,8 @@ impl Service {
         let (unheard, mut said) = (connection.unheard.take(), connection.said.take());
         let (entrance, failed_last) = (connection.entrance, connection.failed_last.take());
         let mut is_last = failed_last.is_some();
-        if connection.closing == Some(Closing::InOrder(Disconnect::Requested)) {
+        let has_left = connection.closing == Some(Closing::InOrder(Disconnect::Requested));
+        if has_left {
             // Who leaves so has all its answers.
             said = None;
         }
@@ -189,8 +195,13 @@ impl Service {
         if let Some(entry) = self.volumes.get_mut(volume) {
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
-            let fenced = failed_last.filter(|_| is_fenced && said.is_some());
-            if let Some(errno) = unheard.map(|(errno, _)| errno).or(fenced) {
+            // So do the clients of one of ours that has left and names no run, an appliance say: the flush that failed last may have been its own, of which it has told nobody.
+            let is_left = has_left && place.is_some_and(is_nameless);
+            let asks_elsewhere = |(_, flushes): &(Errno, u64)| {
+                (is_fenced && said.is_some()) || (is_left && *flushes == entry.writers.flushes())
+            };
+            let failed_last = failed_last.filter(asks_elsewhere);
+            if let Some((errno, _)) = unheard.map(|(errno, _)| (errno, 0)).or(failed_last) {
                 entry.machine.owe_flush_error(errno);
                 is_last = false;
             }

@@ -279,9 +279,17 @@ pub(super) struct Flusher {
 
 impl Flusher {
     pub(super) fn come(service: &mut Service, volume: SlabKey, place: Succession) -> Flusher {
-        let (client, server) = shaken_hands_at(Some(place));
-        let open = Entrance::Original;
-        let key = service.open(Nanos::ZERO, server, volume, open, Vec::new(), Vec::new());
+        Flusher::come_by(service, volume, Some(place), Entrance::Original)
+    }
+
+    pub(super) fn come_by(
+        service: &mut Service,
+        volume: SlabKey,
+        place: Option<Succession>,
+        entrance: Entrance,
+    ) -> Flusher {
+        let (client, server) = shaken_hands_at(place);
+        let key = service.open(Nanos::ZERO, server, volume, entrance, Vec::new(), Vec::new());
         Flusher { client, key }
     }
 

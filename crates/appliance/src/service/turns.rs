@@ -161,7 +161,8 @@ impl Service {
                 connection.refuse(pending.request.cookie, errno);
                 if reply.is_said_once && !connection.ends_at_once() {
                     connection.unheard = Some((errno, connection.output.len()));
-                    (connection.said, connection.failed_last) = (Some(errno), Some(errno));
+                    let flushes = self.volumes.get(pending.volume).map_or(0, |entry| entry.writers.flushes());
+                    (connection.said, connection.failed_last) = (Some(errno), Some((errno, flushes)));
                 }
             }
         }

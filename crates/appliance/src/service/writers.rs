@@ -28,6 +28,8 @@ pub(super) struct Writers {
     acknowledged: u64,
     /// How many of them a flush covers that succeeded.
     flushed: u64,
+    /// How many flushes succeeded.
+    flushes: u64,
     writers: Vec<Writer>,
 }
 
@@ -60,6 +62,12 @@ impl Writers {
     /// A flush succeeded that covers so much.
     pub(super) fn flushed(&mut self, covers: u64) {
         self.flushed = self.flushed.max(covers);
+        self.flushes += 1;
+    }
+
+    /// How many flushes succeeded.
+    pub(super) fn flushes(&self) -> u64 {
+        self.flushes
     }
 
     /// The client at `place` is told that a flush failed. All others whose changes may be lost have to hear of it; whether there are any.

@@ -119,3 +119,45 @@ fn nobody_is_bidden_farewell_while_somebody_has_not_heard() {
         assert_eq!(said == 0, is_owed);
     }
 }
+
+/// An appliance that ends in order flushes by itself, and has nobody to tell: its clients go by another way from here on. Whoever was killed comes back, as far as is known, until a fence keeps it out.
+#[test]
+fn what_an_appliance_was_told_last_before_it_left_is_told_to_whoever_flushes_next() {
+    let (named, nameless) = (Some(proxy(2, 0)), Some(appliance(0)));
+    for (place, flushes_again, hears) in [
+        (nameless, false, [true, true]),
+        (nameless, true, [false, false]),
+        (named, false, [false, true]),
+        (None, false, [false, false]),
+    ] {
+        for (is_killed, hears) in [false, true].into_iter().zip(hears) {
+            let (mut service, volume) = scene();
+            let mut leaves = Flusher::come_by(&mut service, volume, place, Entrance::Epoch(1));
+            let mut stays = Flusher::come(&mut service, volume, Succession::of(8, 1, 0, 0));
+            write(&mut service, volume, &mut leaves, false);
+            assert_eq!(leaves.flush(&mut service, failed()), Some(false));
+            if flushes_again && !is_killed {
+                // Perhaps on another of its connections.
+                assert_eq!(stays.flush(&mut service, done()), Some(true));
+            }
+            if !is_killed {
+                let mut farewell = Vec::new();
+                leaves.client.disconnect(&mut farewell);
+                service.received(Nanos::ZERO, leaves.key, &farewell);
+            }
+            service.forget(leaves.key);
+            if is_killed {
+                assert_eq!(stays.flush(&mut service, done()), Some(true));
+                if flushes_again {
+                    // It has heard.
+                    let back = Flusher::come(&mut service, volume, appliance(1));
+                    service.forget(back.key);
+                }
+                service.fence(volume, Lease { epoch: 2, holder: Holder::Original });
+            }
+            let said = stays.flush(&mut service, done());
+            assert_eq!(said, Some(!hears), "{place:?}, {flushes_again}, {is_killed}");
+            assert_eq!(stays.flush(&mut service, done()), Some(true));
+        }
+    }
+}

@@ -421,6 +421,29 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
     }
 }
 
+/// An appliance ends in order, and it is its own last flush that its storage side fails: nobody else has asked. Its client asks by the way that takes its place.
+#[test]
+fn what_an_appliance_was_told_by_its_last_flush_is_told_by_the_way_that_takes_its_place() {
+    let witness = Witness::new();
+    let storage = Runs::begin(witness.clone());
+    let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
+    let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
+    let mut appliance = Runs::begin(connect(&to_storage));
+    let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
+    let front = scene(vec![VolumeConfig::new("disk", by_appliance)], ServiceLimits::default());
+    let mut client = Client::connect(&front.path, "disk").unwrap();
+    let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
+    assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+    witness.fails_flushes.store(true, Ordering::SeqCst);
+    assert_eq!(appliance.stop(), Drained::NotFlushed);
+    witness.fails_flushes.store(false, Ordering::SeqCst);
+    drop(appliance);
+    let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
+    front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
+    let mut flush = || client.call(Operation::Flush, &[]).unwrap().is_err();
+    assert_eq!([flush(), flush()], [true, false]);
+}
+
 /// A storage side is updated, in order, before anybody flushes: all is safe. Then the appliance that it was acknowledged by is gone, and only the storage side could say so, which is another run.
 #[test]
 fn what_an_update_of_the_storage_side_made_safe_is_not_taken_for_lost_when_an_appliance_is_gone() {
