@@ -244,9 +244,9 @@ impl World {
         id
     }
 
-    /// The proxy says which run of it this is; an appliance is started once, and is nobody's next run.
+    /// The proxy says which run of it this is, unless it is without `[succession]`; an appliance is started once, and is nobody's next run.
     fn first_place(&mut self, node: u64, id: u64) -> Succession {
-        if self.nodes[&node].role != Role::Proxy {
+        if self.nodes[&node].role != Role::Proxy || self.is_nameless {
             return Succession { id, number: 0, lacks_flush: false };
         }
         self.proxy_origins += 1;
@@ -703,5 +703,19 @@ impl World {
         if let Some(connection) = self.links.remove(&id).and_then(|link| link.connection) {
             self.cut(connection);
         }
+    }
+
+    /// Its daemon ends in order: the server hears so, behind all that was asked.
+    pub(super) fn leave_by_link(&mut self, id: u64) {
+        let Some(mut link) = self.links.remove(&id) else { return };
+        let (Some(id), Some(session)) = (link.connection, &mut link.session) else { return };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_cut) else {
+            return;
+        };
+        let mut farewell = Vec::new();
+        session.disconnect(&mut farewell);
+        connection.to_server.send(&farewell);
+        connection.to_server.is_ended = true;
+        self.schedule_arrival(id, true);
     }
 }

@@ -586,6 +586,12 @@ impl World {
         let Some(node) = self.nodes.get(&id) else { return true };
         let has_parted = node.volume.is_none_or(|volume| node.service.has_parted(volume));
         if has_parted {
+            // The others break off, as they did in the runs that failed once.
+            if self.is_nameless {
+                let its: Vec<u64> =
+                    self.links.iter().filter(|(_, link)| link.node == id).map(|(id, _)| *id).collect();
+                its.into_iter().for_each(|link| self.leave_by_link(link));
+            }
             self.end_node(id);
         }
         has_parted

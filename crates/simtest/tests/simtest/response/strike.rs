@@ -300,14 +300,14 @@ impl World {
             }
             Failure::DiskHangs => self.disk_hangs_until = until,
             Failure::ProxyDies => {
-                if let Some(proxy) = self.proxy {
+                if let Some(proxy) = self.proxy.filter(|_| !self.is_nameless) {
                     self.kill_node(proxy);
                     self.schedule(WHILE_NS / 10, Event::Back(Place::Application));
                 }
             }
             Failure::ProxyIsHeldUp => self.hold_up_proxy(),
             Failure::ProxyIsReplaced => {
-                if let Some(proxy) = self.proxy {
+                if let Some(proxy) = self.proxy.filter(|_| !self.is_nameless) {
                     self.kill_node(proxy);
                     self.course.replaced += 1;
                     let pause = self.random.random_range(0..1_000_000);
@@ -356,6 +356,10 @@ impl World {
             if self.percent(50) {
                 self.strike(failure);
             }
+        }
+        // Nor can the storage side tell its clients from a proxy's without a name.
+        if self.is_nameless && self.percent(50) {
+            self.strike(Failure::ApplianceEnds);
         }
         if let Some(server) = self.server {
             self.kill_node(server);

@@ -156,6 +156,8 @@ pub(super) struct World {
     pub(super) leased: bool,
     /// Its data is with a server of others, which has the disk and outlives it.
     pub(super) is_far: bool,
+    /// The proxy does not say which run of it this is, and is not killed: what it had sent could come late.
+    pub(super) is_nameless: bool,
     pub(super) keeps: bool,
     pub(super) nodes: BTreeMap<u64, Node>,
     pub(super) links: BTreeMap<u64, Link>,
@@ -233,6 +235,8 @@ impl World {
     pub(super) fn new(seed: u64, with_log: bool) -> World {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let is_far = seed >= FAR;
+        // None of those that failed once.
+        let is_nameless = seed % 5 == 2;
         // Who has a lease to raise has it at the storage side, and a storage side without one is a stranger's itself.
         let leased = random.random_range(0..3) > 0 || is_far;
         let keeps = random.random_range(0..2) == 0;
@@ -258,6 +262,7 @@ impl World {
             due: BTreeMap::new(),
             leased,
             is_far,
+            is_nameless,
             keeps,
             nodes: BTreeMap::new(),
             links: BTreeMap::new(),
