@@ -28,6 +28,8 @@ pub struct Journal {
     /// By the numbers of `hosts`. Earlier versions do not know of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unlisted: Vec<(HostId, ApplianceId)>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    are_listed: bool,
 }
 
 /// Why a journal cannot be gone on with.
@@ -81,6 +83,7 @@ impl Responses {
             responses: self.responses.iter().map(|(id, response)| (*id, response.clone())).collect(),
             burials: self.shared.burials.clone(),
             unlisted: self.shared.unlisted.iter().map(|(host, first)| (*host, *first)).collect(),
+            are_listed: self.shared.are_listed,
         }
     }
 
@@ -127,6 +130,7 @@ impl Responses {
         // A host that is configured no more is nobody's to list.
         let listable = |(host, first)| Some((host_now(host).ok()?, first));
         recovered.shared.unlisted = journal.unlisted.into_iter().filter_map(listable).collect();
+        recovered.shared.are_listed = journal.are_listed;
         if !recovered.shared.unlisted.is_empty() {
             recovered.shared.forgotten_until = recovered.shared.after_ms(rules.late_max_ms);
         }

@@ -137,6 +137,7 @@ impl Responses {
             next_appliance: 1,
             next_order: 1,
             unlisted: BTreeMap::new(),
+            are_listed: false,
             forgotten_until: Nanos::ZERO,
             now: Nanos::ZERO,
             starting: 0,

@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) next_order: u64,
     /// Hosts of which no list was had since the journal was lost, and the number below which appliances there are of before.
     pub(super) unlisted: BTreeMap<HostId, ApplianceId>,
+    /// The journal was lost, and all hosts have said since what runs there.
+    pub(super) are_listed: bool,
     /// What was ordered before that may have its effect until then.
     pub(super) forgotten_until: Nanos,
     pub(super) now: Nanos,

@@ -33,6 +33,7 @@ impl Responses {
         shared.next_appliance = shared.next_appliance.max(first.0);
         let first = ApplianceId(shared.next_appliance);
         shared.unlisted = shared.claims.hosts().iter().map(|host| (host.id, first)).collect();
+        shared.are_listed = false;
         shared.forgotten_until = shared.after_ms(shared.rules.late_max_ms);
         shared.changes += 1;
     }
@@ -59,6 +60,7 @@ impl Responses {
         }
         if asked >= self.shared.forgotten_until {
             self.shared.unlisted.remove(&host);
+            self.shared.are_listed = self.shared.unlisted.is_empty();
             self.shared.changes += 1;
         }
     }
@@ -72,7 +74,8 @@ impl Responses {
                 self.shared.changes += 1;
             }
         }
-        if !self.shared.unlisted.is_empty() {
+        // Who has lost the secret by which hosts know their controller, too, cannot know what does not run.
+        if !self.shared.are_listed {
             return;
         }
         for response in self.responses.values_mut().filter(|response| response.is_stranded()) {

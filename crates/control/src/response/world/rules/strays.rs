@@ -164,3 +164,22 @@ fn clients_on_an_appliance_that_is_gone_are_brought_back_once_nothing_of_their_v
     ordered(&mut world, &mut responses, 300, |_| None);
     assert!(matches!(world.path, Path::Through(..)));
 }
+
+/// Hosts whose appliances were ordered with another secret have nothing to tell.
+#[test]
+fn who_has_lost_more_than_the_journal_takes_nothing_for_gone() {
+    for forgets in [false, true] {
+        let (mut world, mut responses) = there(Draining::ByItself, false);
+        responses.adopt_unknown(VOLUME);
+        if forgets {
+            responses.forget(ApplianceId(90));
+            everybody_lists(&mut responses);
+            // Which is known also after a restart.
+            responses = restarted(&world, &responses);
+        }
+        (world.path, world.switched) = (Path::Through(ApplianceId(7), 7), 7);
+        let orders = ordered(&mut world, &mut responses, 300, |_| None);
+        let settled = orders.iter().any(|(_, what)| matches!(what, What::Switch { settled: true, .. }));
+        assert_eq!((settled, matches!(world.path, Path::Straight(_))), (forgets, forgets));
+    }
+}
