@@ -122,7 +122,56 @@ mod tests {
     use super::*;
     use forebay_actuate::api::ApiAddress;
     use forebay_actuate::{Control, Endpoint, Running};
-    use forebay_units::Bytes;
+    use forebay_control::HostSpec;
+    use forebay_control::response::{ApplianceId, ResponseRules};
+    use forebay_units::{Bytes, Secret};
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_host_is_asked_until_it_has_said_enough_and_less_often_while_it_says_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = super::super::tests::config(folder.path(), super::super::tests::MOVED);
+        let secret = Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap();
+        let (reporter, _reports) = channel();
+        let carriers = Carriers::start(&config, secret, Instant::now(), &reporter).unwrap();
+        let forgetful = || {
+            let hosts = vec![HostSpec::new(HostId(0), "h1", 0, Bytes::gib(1))];
+            let mut responses = Responses::new(ResponseRules::default(), hosts);
+            responses.forget(ApplianceId(90));
+            (responses, Strays::new())
+        };
+        // In which of so many seconds it is asked; its answer is heard a moment later.
+        let asked = |responses: &mut Responses, strays: &mut Strays, seconds: std::ops::Range<u64>| {
+            let is_asked = |second: &u64| {
+                let mut go_on = || {
+                    strays.go_on(&config, responses, &carriers, Nanos::secs(*second));
+                    strays.hosts[&HostId(0)].is_out
+                };
+                let is_asked = go_on();
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while go_on() {
+                    assert!(Instant::now() < deadline, "nothing is heard");
+                }
+                is_asked
+            };
+            seconds.filter(is_asked).collect::<Vec<_>>()
+        };
+        // As long as something may come late.
+        let (mut responses, mut strays) = forgetful();
+        let seconds: Vec<u64> = (0..=60).step_by(5).collect();
+        assert_eq!(asked(&mut responses, &mut strays, 0..200), seconds);
+        assert_eq!(responses.unlisted().count(), 0);
+        // What it keeps is gone: it cannot say.
+        let kept = config.state.join("hosts/h1");
+        std::fs::remove_dir_all(&kept).unwrap();
+        let (mut responses, mut strays) = forgetful();
+        let seconds = [0, 5, 15, 35, 75, 155, 315, 635, 1_235, 1_835];
+        assert_eq!(asked(&mut responses, &mut strays, 0..2_000), seconds);
+        assert_eq!(responses.unlisted().count(), 1);
+        std::fs::create_dir_all(&kept).unwrap();
+        assert_eq!(asked(&mut responses, &mut strays, 2_000..3_000), [2_435]);
+        assert_eq!(responses.unlisted().count(), 0);
+    }
 
     #[test]
     fn what_is_found_is_of_a_volume_whose_clients_are_moved_or_left_to_people() {
