@@ -1,10 +1,12 @@
 //! A client of our own on one connection, that knows exactly which replies reached it before the connection ended.
 
-use forebay_nbd::client::{Config, Event, Operation, Session};
+use forebay_nbd::client::{Config, Event, Operation, ProtocolError, Session};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 /// A request in flight, and where the bytes of a read go.
 struct Asked<T> {
@@ -34,20 +36,52 @@ pub(crate) struct Client<T> {
 impl<T> Client<T> {
     /// Connects and opens `export`; `None` if the server goes away meanwhile.
     pub(crate) fn connect(socket: &Path, export: &str) -> Option<Client<T>> {
-        let mut client = Client {
-            stream: UnixStream::connect(socket).ok()?,
+        let mut client = Client::new(UnixStream::connect(socket).ok()?, export);
+        while !client.session.is_ready() {
+            client.receive()?;
+            client.send();
+        }
+        Some(client)
+    }
+
+    /// The same, which waits for no piece of an answer longer than `patience`: then the connection is taken to be lost. Why there is none
+    /// if the server does not let it in.
+    pub(crate) fn connect_within(
+        socket: &Path,
+        export: &str,
+        patience: Duration,
+    ) -> Result<Client<T>, String> {
+        // The queue of a process that is stopped may be full, and the system would wait for ever.
+        let stream = rustix::net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .and_then(|stream| rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?).map(|()| stream))
+        .map_err(|error| error.to_string())?;
+        let stream = UnixStream::from(stream);
+        stream.set_nonblocking(false).expect("a socket can be told to block");
+        stream.set_read_timeout(Some(patience)).expect("not zero");
+        stream.set_write_timeout(Some(patience)).expect("not zero");
+        let mut client = Client::new(stream, export);
+        while !client.session.is_ready() {
+            client.take().map_err(|error| error.to_string())?.ok_or("the server goes away")?;
+            client.send();
+        }
+        Ok(client)
+    }
+
+    fn new(stream: UnixStream, export: &str) -> Client<T> {
+        Client {
+            stream,
             session: Session::new(Config::new(export)),
             asked: BTreeMap::new(),
             next_cookie: 0,
             input: Vec::new(),
             output: Vec::new(),
             broken: false,
-        };
-        while !client.session.is_ready() {
-            client.receive()?;
-            client.send();
         }
-        Some(client)
     }
 
     /// Requests in flight.
@@ -83,18 +117,21 @@ impl<T> Client<T> {
     /// Waits for replies and takes all that are there; `None` once every byte that the server sent was taken and nothing more
     /// can come.
     pub(crate) fn receive(&mut self) -> Option<Vec<Answer<T>>> {
+        self.take().expect("the server keeps to the protocol")
+    }
+
+    fn take(&mut self) -> Result<Option<Vec<Answer<T>>>, ProtocolError> {
         let mut buffer = [0; 64 << 10];
-        let count = self.stream.read(&mut buffer).ok().filter(|count| *count > 0)?;
+        let Some(count) = self.stream.read(&mut buffer).ok().filter(|count| *count > 0) else {
+            return Ok(None);
+        };
         self.input.extend_from_slice(&buffer[..count]);
         let (mut done, mut answers) = (0, Vec::new());
         loop {
-            let parsed = self
-                .session
-                .receive(&self.input[done..], &mut self.output)
-                .expect("the server keeps to the protocol");
+            let parsed = self.session.receive(&self.input[done..], &mut self.output)?;
             done += parsed.consumed;
             match parsed.event {
-                Event::NeedMore => break,
+                Event::NeedMore | Event::Closed => break,
                 Event::Data { cookie, offset, bytes } => {
                     let asked = self.asked.get_mut(&cookie).expect("it was asked for");
                     let start = (offset - asked.offset) as usize;
@@ -109,7 +146,7 @@ impl<T> Client<T> {
             }
         }
         self.input.drain(..done);
-        Some(answers)
+        Ok(Some(answers))
     }
 
     /// Whether requests still reach the server, as far as is known.

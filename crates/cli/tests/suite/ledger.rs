@@ -4,9 +4,13 @@
 //! explains itself. Versions count up over all writes; one connection sends those of a sector in ascending order, and Forebay
 //! applies overlapping changes in the order in which they came. So a sector holds a version that is not older than the newest that
 //! was acknowledged or read, and that was sent.
+//!
+//! Behind a disk that loses power there is a second bound, [`Ledger::behind_flushes`]: what no flush covers may be gone, back to the
+//! version that was on stable storage. From a loss on until it is written again a sector may show either, in turn: a cache may have
+//! outlived the loss.
 
 use forebay_units::mix64;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// The unit of all requests here. It is smaller than a block of the cache, so that blocks are patched and not only replaced.
 pub(crate) const SECTOR: usize = 512;
@@ -41,23 +45,48 @@ fn shown(sector: u64, bytes: &[u8]) -> Result<Option<u64>, String> {
     Err(format!("sector {sector} holds bytes that were never written there (as version {version})"))
 }
 
-/// Versions that a sector may hold, the oldest first; the first is the least that it must hold.
+/// Versions that a sector may hold.
 struct Sector {
-    /// The version, and whether it is zeroes.
+    /// The version, and whether it is zeroes, the oldest first: the first is the least that a loss of power leaves.
     versions: VecDeque<(u64, bool)>,
+    /// The least that it must show now.
+    floor: u64,
+    /// The last that was acknowledged, unless somebody was told since then that it may be lost.
+    promised: u64,
+    /// What was lost is not written again yet, and may be shown by a cache.
+    is_shaken: bool,
 }
 
 impl Sector {
-    fn floor(&self) -> u64 {
+    fn holding(version: u64, zeroes: bool) -> Sector {
+        let versions = VecDeque::from([(version, zeroes)]);
+        Sector { versions, floor: version, promised: 0, is_shaken: false }
+    }
+
+    /// The least that a loss of power leaves.
+    fn stable(&self) -> u64 {
         self.versions[0].0
     }
 
-    /// It holds `version` or a later one from now on.
+    /// It shows `version` or a later one from now on.
     fn raise(&mut self, version: u64) {
+        self.floor = self.floor.max(version);
+    }
+
+    /// It keeps `version` or a later one from now on.
+    fn keep(&mut self, version: u64) {
         while self.versions.len() > 1 && self.versions[1].0 <= version {
             self.versions.pop_front();
         }
+        self.raise(self.stable());
     }
+}
+
+/// The oldest version that each of some sectors could show when a request was sent.
+pub(crate) struct Floors {
+    versions: Vec<u64>,
+    /// How many losses there had been.
+    losses: usize,
 }
 
 /// All sectors of a volume, and every write that was sent.
@@ -65,6 +94,14 @@ pub(crate) struct Ledger {
     sectors: Vec<Sector>,
     /// By version.
     writes: Vec<Write>,
+    /// What is acknowledged is kept, as it is where only a process dies.
+    keeps_at_once: bool,
+    /// Versions that were sent and are not answered.
+    in_flight: BTreeSet<u64>,
+    /// Those of them that were when power was lost.
+    raced: BTreeSet<u64>,
+    /// What each loss of power left at least of all sectors.
+    losses: Vec<Vec<u64>>,
 }
 
 /// A write that was sent.
@@ -81,19 +118,28 @@ impl Write {
 }
 
 impl Ledger {
-    /// A volume of `sectors` sectors, all of them zeroes.
+    /// A volume of `sectors` sectors, all of them zeroes, that keeps what it has acknowledged.
     pub(crate) fn new(sectors: usize) -> Ledger {
-        let zeroes = || Sector { versions: VecDeque::from([(0, true)]) };
         Ledger {
-            sectors: (0..sectors).map(|_| zeroes()).collect(),
+            sectors: (0..sectors).map(|_| Sector::holding(0, true)).collect(),
             writes: vec![Write { first: 0, count: sectors, zeroes: true }],
+            keeps_at_once: true,
+            in_flight: BTreeSet::new(),
+            raced: BTreeSet::new(),
+            losses: Vec::new(),
         }
+    }
+
+    /// The same, that keeps what was flushed or written with FUA.
+    pub(crate) fn behind_flushes(sectors: usize) -> Ledger {
+        Ledger { keeps_at_once: false, ..Ledger::new(sectors) }
     }
 
     /// A write of `count` sectors from `first` on is about to be sent; its version.
     pub(crate) fn send(&mut self, first: usize, count: usize, zeroes: bool) -> u64 {
         let version = self.writes.len() as u64;
         self.writes.push(Write { first, count, zeroes });
+        self.in_flight.insert(version);
         for sector in &mut self.sectors[first..first + count] {
             sector.versions.push_back((version, zeroes));
         }
@@ -102,24 +148,101 @@ impl Ledger {
 
     /// The write was acknowledged.
     pub(crate) fn acknowledge(&mut self, version: u64) {
+        self.complete(version, self.keeps_at_once);
+    }
+
+    /// The write was acknowledged as one that is on stable storage.
+    pub(crate) fn acknowledge_kept(&mut self, version: u64) {
+        self.complete(version, true);
+    }
+
+    fn complete(&mut self, version: u64, is_kept: bool) {
+        self.in_flight.remove(&version);
+        let has_raced = self.raced.remove(&version);
         let Write { first, count, .. } = self.writes[version as usize];
         for sector in &mut self.sectors[first..first + count] {
-            sector.raise(version);
+            if is_kept {
+                sector.keep(version);
+            } else if !has_raced {
+                sector.promised = version;
+            }
+            if is_kept || !has_raced {
+                sector.raise(version);
+                sector.is_shaken = false;
+            }
         }
     }
 
-    /// The oldest version that each of these sectors may hold: to be asked before a read is sent.
-    pub(crate) fn floors(&self, first: usize, count: usize) -> Vec<u64> {
-        self.sectors[first..first + count].iter().map(Sector::floor).collect()
+    /// The write failed, or its answer will not come: it was done, or will be, or not.
+    pub(crate) fn give_up(&mut self, version: u64) {
+        self.in_flight.remove(&version);
+        self.raced.remove(&version);
+    }
+
+    /// Whether a write to any of these sectors is not answered.
+    pub(crate) fn is_being_written(&self, first: usize, count: usize) -> bool {
+        self.in_flight.iter().any(|version| {
+            let write = &self.writes[*version as usize];
+            write.first < first + count && first < write.first + write.count
+        })
+    }
+
+    /// The oldest version that each of these sectors may hold: to be asked before a read, or a flush of all of them, is sent.
+    pub(crate) fn floors(&self, first: usize, count: usize) -> Floors {
+        let versions = self.sectors[first..first + count].iter().map(|sector| sector.floor).collect();
+        Floors { versions, losses: self.losses.len() }
+    }
+
+    /// The least that the `index`th of these may be shown with by now, which is sector `at`.
+    fn floor_since(&self, floors: &Floors, index: usize, at: usize) -> u64 {
+        let losses = self.losses[floors.losses..].iter().map(|left| left[at]);
+        losses.fold(floors.versions[index], u64::min)
+    }
+
+    /// A flush succeeded for which all sectors had these floors: they are kept.
+    pub(crate) fn flush(&mut self, floors: &Floors) {
+        for (sector, floor) in self.sectors.iter_mut().zip(&floors.versions) {
+            sector.keep(*floor);
+        }
+    }
+
+    /// Whether power was lost since these floors were asked for.
+    pub(crate) fn has_lost_since(&self, floors: &Floors) -> bool {
+        self.losses.len() > floors.losses
+    }
+
+    /// Power is lost, and with it what these sectors held. Whether anything of that had been promised to somebody: a flush has to say so.
+    pub(crate) fn lose(&mut self, gone: &[usize]) -> bool {
+        let is_owed = |at: &usize| {
+            let sector = &self.sectors[*at];
+            sector.promised > sector.stable() && !self.is_being_written(*at, 1)
+        };
+        let is_owed = gone.iter().any(is_owed);
+        for sector in self.sectors.iter_mut().filter(|sector| sector.versions.len() > 1) {
+            sector.floor = sector.stable();
+            sector.is_shaken = true;
+        }
+        self.losses.push(self.sectors.iter().map(Sector::stable).collect());
+        self.raced = self.in_flight.clone();
+        is_owed
+    }
+
+    /// Everybody was told that what is not flushed may be lost.
+    pub(crate) fn write_off(&mut self) {
+        for sector in &mut self.sectors {
+            sector.promised = 0;
+        }
     }
 
     /// Checks what a read brought beside writes; `floors` is what held when it was sent. What was seen once must not be taken back.
     /// A sector that was being written may be a mixture of what it held meanwhile: the kernel copies the pages of a file without a
     /// lock against who reads them. Nobody may be shown that later, when only one version is allowed.
-    pub(crate) fn check(&mut self, first: usize, bytes: &[u8], floors: &[u64]) -> Result<(), String> {
-        for ((at, bytes), floor) in (first..).zip(bytes.chunks_exact(SECTOR)).zip(floors) {
-            if shown(at as u64, bytes).is_ok() || !self.is_mixture(at, bytes, *floor) {
-                self.check_sector(at, bytes, *floor)?;
+    pub(crate) fn check(&mut self, first: usize, bytes: &[u8], floors: &Floors) -> Result<(), String> {
+        for (index, bytes) in bytes.chunks_exact(SECTOR).enumerate() {
+            let at = first + index;
+            let floor = self.floor_since(floors, index, at);
+            if shown(at as u64, bytes).is_ok() || !self.is_mixture(at, bytes, floor) {
+                self.check_sector(at, bytes, floor)?;
             }
         }
         Ok(())
@@ -152,14 +275,22 @@ impl Ledger {
                 let what = format!("sector {at} holds version {version}, which {floor} had replaced");
                 return Err(format!("{what} (sent: {:?})", sent().collect::<Vec<_>>()));
             }
-            Some(version) if version > sector.floor() && !sent().any(|sent| sent == version) => {
+            Some(version) if version > sector.floor && !sent().any(|sent| sent == version) => {
                 return Err(format!("sector {at} holds version {version}, which was never sent there"));
             }
             Some(version) => version,
             // Versions were replaced while the read was on its way: these zeroes may be one of them, and say nothing of later ones.
-            None if sector.floor() > floor => return Ok(()),
+            None if sector.floor > floor => {
+                let mut since = self.writes.iter().skip(floor as usize);
+                if since.any(|write| write.zeroes && write.covers(at)) {
+                    return Ok(());
+                }
+                return Err(format!(
+                    "sector {at} is lost: it holds zeroes, and was never zeroed from version {floor} on"
+                ));
+            }
             // Which of several zeroings it was cannot be seen: at least the first.
-            None => match sector.versions.iter().find(|(_, zeroes)| *zeroes) {
+            None => match sector.versions.iter().find(|(version, zeroes)| *zeroes && *version >= floor) {
                 Some((version, _)) => *version,
                 None => {
                     let what = format!(
@@ -169,27 +300,35 @@ impl Ledger {
                 }
             },
         };
-        sector.raise(version);
+        if !sector.is_shaken {
+            sector.raise(version);
+        }
+        Ok(())
+    }
+
+    /// Checks the whole volume while nothing is under way, without a word of what it must hold from here on.
+    pub(crate) fn check_all(&mut self, volume: &[u8]) -> Result<(), String> {
+        let floors = self.floors(0, self.sectors.len());
+        for (at, bytes) in volume.chunks_exact(SECTOR).enumerate() {
+            self.check_sector(at, bytes, floors.versions[at])?;
+        }
         Ok(())
     }
 
     /// Checks the whole volume while nothing is in flight: besides what [`Ledger::check`] says, that no page shows a part of a
     /// write. What it holds now is what it must hold from here on: whoever could have changed it later is dead.
     pub(crate) fn settle(&mut self, volume: &[u8]) -> Result<(), String> {
-        let floors = self.floors(0, self.sectors.len());
-        for ((at, bytes), floor) in volume.chunks_exact(SECTOR).enumerate().zip(floors) {
-            self.check_sector(at, bytes, floor)?;
-        }
+        self.check_all(volume)?;
         for page in 0..self.sectors.len() / PAGE_SECTORS {
             self.check_page(page * PAGE_SECTORS, volume)?;
         }
         for (at, bytes) in volume.chunks_exact(SECTOR).enumerate() {
-            let versions = &mut self.sectors[at].versions;
-            let held = match shown(at as u64, bytes)? {
+            let sector = &mut self.sectors[at];
+            let (version, zeroes) = match shown(at as u64, bytes)? {
                 Some(version) => (version, false),
-                None => *versions.iter().rfind(|(_, zeroes)| *zeroes).expect("checked above"),
+                None => *sector.versions.iter().rfind(|(_, zeroes)| *zeroes).expect("checked above"),
             };
-            *versions = VecDeque::from([held]);
+            *sector = Sector::holding(version, zeroes);
         }
         Ok(())
     }
@@ -232,7 +371,7 @@ fn the_ledger_sees_what_is_lost_invented_torn_or_taken_back() {
     };
     let (old, new) = (ledger.send(0, 2, false), ledger.send(0, 2, false));
     let floors = ledger.floors(0, 8);
-    assert_eq!((old, new, floors[0]), (1, 2, 0));
+    assert_eq!((old, new, floors.versions[0]), (1, 2, 0));
     // Nothing acknowledged: nothing, the one and the other are right; half of one is not.
     for held in [[0, 0], [1, 1], [2, 2]] {
         let mut volume = volume.clone();
@@ -241,7 +380,7 @@ fn the_ledger_sees_what_is_lost_invented_torn_or_taken_back() {
         ledger.send(0, 2, false);
         ledger.send(0, 2, false);
         ledger.settle(&volume).unwrap();
-        assert_eq!(ledger.floors(0, 1), [held[0]]);
+        assert_eq!(ledger.floors(0, 1).versions, [held[0]]);
     }
     put(&mut volume, 0, new);
     assert!(ledger.settle(&volume).unwrap_err().contains("torn"));
@@ -251,7 +390,7 @@ fn the_ledger_sees_what_is_lost_invented_torn_or_taken_back() {
     put(&mut volume, 0, old);
     assert!(ledger.settle(&volume).unwrap_err().contains("replaced"));
     // A read that was sent before may still bring it.
-    ledger.check(0, &volume[..SECTOR], &floors[..1]).unwrap();
+    ledger.check(0, &volume[..SECTOR], &floors).unwrap();
     // An acknowledged write that is not there.
     let third = ledger.send(3, 1, false);
     ledger.acknowledge(third);
@@ -260,7 +399,8 @@ fn the_ledger_sees_what_is_lost_invented_torn_or_taken_back() {
     put(&mut volume, 3, 77);
     assert!(ledger.check(3, &volume[3 * SECTOR..4 * SECTOR], &floors).unwrap_err().contains("never sent"));
     put(&mut volume, 4, third);
-    assert!(ledger.check(4, &volume[4 * SECTOR..5 * SECTOR], &[0]).unwrap_err().contains("never sent"));
+    let any = ledger.floors(4, 1);
+    assert!(ledger.check(4, &volume[4 * SECTOR..5 * SECTOR], &any).unwrap_err().contains("never sent"));
     let fourth = ledger.send(3, 1, true);
     ledger.acknowledge(fourth);
     let floors = ledger.floors(3, 1);
@@ -277,4 +417,101 @@ fn the_ledger_sees_what_is_lost_invented_torn_or_taken_back() {
     ledger.check(3, &volume[3 * SECTOR..4 * SECTOR], &floors).unwrap();
     let floors = ledger.floors(3, 1);
     assert!(ledger.check(3, &volume[3 * SECTOR..4 * SECTOR], &floors).unwrap_err().contains("never written"));
+}
+
+/// A sector as `version` of it; zeroes for version 0.
+#[cfg(test)]
+fn holding(sector: usize, version: u64) -> [u8; SECTOR] {
+    let mut bytes = [0; SECTOR];
+    if version > 0 {
+        content(sector as u64, version, &mut bytes);
+    }
+    bytes
+}
+
+#[test]
+fn a_loss_takes_what_no_flush_covers_and_nothing_else() {
+    let mut ledger = Ledger::behind_flushes(4);
+    let write = |ledger: &mut Ledger, at| {
+        let version = ledger.send(at, 1, false);
+        ledger.acknowledge(version);
+        version
+    };
+    let shows = |ledger: &mut Ledger, at, version| {
+        let floors = ledger.floors(at, 1);
+        ledger.check(at, &holding(at, version), &floors)
+    };
+    let flushed = write(&mut ledger, 0);
+    let floors = ledger.floors(0, 4);
+    // Behind the flush's start, so that it covers nothing of it.
+    let late = write(&mut ledger, 1);
+    ledger.flush(&floors);
+    let newer = write(&mut ledger, 0);
+    let kept = ledger.send(2, 1, false);
+    ledger.acknowledge_kept(kept);
+    assert!(shows(&mut ledger, 0, flushed).is_err() && shows(&mut ledger, 1, 0).is_err());
+
+    let before = ledger.floors(0, 1);
+    // Whatever was there before the flush is not given up, nor is what was written with FUA.
+    assert!(ledger.lose(&[0, 1]));
+    for (at, version, may_be) in
+        [(0, newer, true), (0, flushed, true), (0, 0, false), (1, late, true), (1, 0, true), (2, 0, false)]
+    {
+        assert_eq!(shows(&mut ledger, at, version).is_ok(), may_be, "sector {at}, version {version}");
+    }
+    // A cache may show what the disk has lost, and the disk what it has: in turn.
+    assert!(shows(&mut ledger, 0, newer).is_ok() && shows(&mut ledger, 0, flushed).is_ok());
+    // So may a read that was under way, also when it is written again meanwhile.
+    let again = write(&mut ledger, 0);
+    assert!(shows(&mut ledger, 0, newer).is_err());
+    ledger.check(0, &holding(0, flushed), &before).unwrap();
+    assert!(ledger.check(0, &holding(0, 0), &before).is_err());
+    // A flush settles it for the next loss.
+    let floors = ledger.floors(0, 4);
+    assert!(!ledger.has_lost_since(&floors) && ledger.has_lost_since(&before));
+    ledger.flush(&floors);
+    assert!(!ledger.lose(&[]));
+    assert!(shows(&mut ledger, 0, newer).is_err() && shows(&mut ledger, 0, again).is_ok());
+}
+
+#[test]
+fn what_was_promised_is_owed_until_somebody_is_told() {
+    let mut ledger = Ledger::behind_flushes(2);
+    // What is not answered was promised to nobody, however it ends: it may have been done before the loss.
+    let racing = ledger.send(0, 1, false);
+    assert!(ledger.is_being_written(0, 2) && !ledger.is_being_written(1, 1));
+    assert!(!ledger.lose(&[0]));
+    ledger.acknowledge(racing);
+    let floors = ledger.floors(0, 1);
+    ledger.check(0, &holding(0, 0), &floors).unwrap();
+    ledger.check(0, &holding(0, racing), &floors).unwrap();
+    // With FUA it is there all the same.
+    let kept = ledger.send(1, 1, false);
+    ledger.lose(&[]);
+    ledger.acknowledge_kept(kept);
+    let floors = ledger.floors(1, 1);
+    assert!(ledger.check(1, &holding(1, 0), &floors).is_err());
+
+    let version = ledger.send(0, 1, false);
+    ledger.acknowledge(version);
+    assert!(ledger.lose(&[0]) && !ledger.lose(&[1]));
+    ledger.write_off();
+    assert!(!ledger.lose(&[0]));
+}
+
+#[test]
+fn a_write_that_failed_may_be_there_and_does_not_go_again_once_it_was_seen() {
+    let mut ledger = Ledger::behind_flushes(1);
+    let failed = ledger.send(0, 1, false);
+    ledger.give_up(failed);
+    let floors = ledger.floors(0, 1);
+    ledger.check(0, &holding(0, 0), &floors).unwrap();
+    ledger.check(0, &holding(0, failed), &floors).unwrap();
+    let floors = ledger.floors(0, 1);
+    assert!(ledger.check(0, &holding(0, 0), &floors).unwrap_err().contains("lost"));
+    // Nor does it come over what was acknowledged later.
+    let last = ledger.send(0, 1, false);
+    ledger.acknowledge(last);
+    assert!(ledger.check_all(&holding(0, failed)).is_err());
+    ledger.check_all(&holding(0, last)).unwrap();
 }

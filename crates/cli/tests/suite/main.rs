@@ -5,6 +5,7 @@
 
 mod bad_input;
 mod capture;
+mod chaos;
 mod client;
 mod control;
 mod crash;
