@@ -230,21 +230,28 @@ fn what_somebody_was_told_last_that_is_killed_and_fenced_is_told_by_the_other_wa
     }
 }
 
+/// Its own last flush it tells nobody; of earlier ones whoever asked it has heard.
 #[test]
-fn whoever_left_in_order_has_heard_what_it_was_told() {
-    let (mut service, volume) = scene();
-    let mut old = Flusher::come(&mut service, volume, at(7, 1, 0, 0));
-    assert_eq!(old.flush(&mut service, failed()), Some(false));
-    let mut farewell = Vec::new();
-    old.client.disconnect(&mut farewell);
-    service.received(Nanos::ZERO, old.key, &farewell);
-    assert_eq!(
-        service.connections.get(old.key).unwrap().closing,
-        Some(Closing::InOrder(Disconnect::Requested))
-    );
-    service.forget(old.key);
-    let mut new = Flusher::come(&mut service, volume, at(7, 2, 0, 0));
-    assert_eq!(new.flush(&mut service, done()), Some(true));
+fn the_next_run_hears_of_the_last_flush_of_one_that_left_in_order_and_of_no_other() {
+    for (flushes_again, is_done) in [(false, false), (true, true)] {
+        let (mut service, volume) = scene();
+        let mut old = Flusher::come(&mut service, volume, at(7, 1, 0, 0));
+        assert_eq!(old.flush(&mut service, failed()), Some(false));
+        if flushes_again {
+            assert_eq!(old.flush(&mut service, done()), Some(true));
+        }
+        let mut farewell = Vec::new();
+        old.client.disconnect(&mut farewell);
+        service.received(Nanos::ZERO, old.key, &farewell);
+        assert_eq!(
+            service.connections.get(old.key).unwrap().closing,
+            Some(Closing::InOrder(Disconnect::Requested))
+        );
+        service.forget(old.key);
+        let mut new = Flusher::come(&mut service, volume, at(7, 2, 0, 0));
+        assert_eq!(new.flush(&mut service, done()), Some(is_done));
+        assert_eq!(new.flush(&mut service, done()), Some(true), "once is enough");
+    }
 }
 
 /// Blocks of a change of which the origin left open what became of it are written by nobody, so that nothing is promised; but the other blocks are.

@@ -81,10 +81,13 @@ impl Said {
     /// What those were told last whom `lease` keeps out. It is to be told by the next flush, once.
     pub(super) fn left_by_fenced(&mut self, lease: Lease) -> Option<Errno> {
         let fenced = self.0.iter_mut().filter(|of| of.is_last && !lease.admits(of.entrance));
-        fenced.fold(None, |_, of| {
+        let last = fenced.fold(None, |_, of| {
             of.is_last = false;
             Some(of.errno)
-        })
+        });
+        // No run of theirs is ever let in.
+        self.0.retain(|of| lease.admits(of.entrance) || !is_nameless(of.place));
+        last
     }
 }
 
@@ -187,20 +190,19 @@ impl Service {
         let (entrance, failed_last) = (connection.entrance, connection.failed_last.take());
         let mut is_last = failed_last.is_some();
         let has_left = connection.closing == Some(Closing::InOrder(Disconnect::Requested));
-        if has_left {
-            // Who leaves so has all its answers.
-            said = None;
-        }
         let (place, volume) = (connection.succession, connection.volume);
         if let Some(entry) = self.volumes.get_mut(volume) {
+            // Who leaves has all its answers. But the flush that failed last may have been its own, of which it has told nobody.
+            let is_untold = |(_, flushes): &(Errno, u64)| *flushes == entry.writers.flushes();
+            let last_is_untold = failed_last.as_ref().is_some_and(is_untold);
+            // Its clients ask its next run then, or by another way where it names no run, as an appliance does not.
+            let has_next_run = !place.is_some_and(is_nameless);
+            said = said.filter(|_| !has_left || (last_is_untold && has_next_run));
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
-            // So do the clients of one of ours that has left and names no run, an appliance say: the flush that failed last may have been its own, of which it has told nobody.
-            let is_left = has_left && place.is_some_and(is_nameless);
-            let asks_elsewhere = |(_, flushes): &(Errno, u64)| {
-                (is_fenced && said.is_some()) || (is_left && *flushes == entry.writers.flushes())
-            };
-            let failed_last = failed_last.filter(asks_elsewhere);
+            let asks_elsewhere =
+                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
+            let failed_last = failed_last.filter(|_| asks_elsewhere);
             if let Some((errno, _)) = unheard.map(|(errno, _)| (errno, 0)).or(failed_last) {
                 entry.machine.owe_flush_error(errno);
                 is_last = false;

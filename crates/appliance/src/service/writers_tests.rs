@@ -158,6 +158,9 @@ fn what_an_appliance_was_told_last_before_it_left_is_told_to_whoever_flushes_nex
             let said = stays.flush(&mut service, done());
             assert_eq!(said, Some(!hears), "{place:?}, {flushes_again}, {is_killed}");
             assert_eq!(stays.flush(&mut service, done()), Some(true));
+            // Nothing is kept for whoever never comes again, which would have a server that ends in order say that not all is safe.
+            let keeps = !service.volumes.get(volume).unwrap().said.is_empty();
+            assert_eq!(keeps, place == named, "{place:?}, {flushes_again}, {is_killed}");
         }
     }
 }
