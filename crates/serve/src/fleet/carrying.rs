@@ -205,7 +205,11 @@ impl Means {
             let its = self.volumes.iter().filter(|way| of.running.endpoints.contains_key(&way.table.name));
             its.filter_map(leads_there).any(|leads| leads)
         };
-        Ok(listed.into_iter().map(|of| (has_clients(&of), of)).map(|(has, of)| (of, has)).collect())
+        let with_clients = |of: Listed| {
+            let has_clients = has_clients(&of);
+            (of, has_clients)
+        };
+        Ok(listed.into_iter().map(with_clients).collect())
     }
 
     fn running(&self, appliance: ApplianceId, host: HostId) -> Result<Option<Running>, ProvisionError> {
