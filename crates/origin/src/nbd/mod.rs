@@ -38,10 +38,12 @@ mod job;
 mod keeping;
 mod lane;
 mod lineage;
+mod options;
 mod reactor;
 mod stream;
 
 pub use lineage::Lineage;
+pub use options::NbdOriginOptions;
 pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
 
 use crate::pending::{Counters, EIO};
@@ -56,7 +58,6 @@ use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_nbd::{RunId, Succession, Uri};
 use forebay_tls::{ClientTls, Tunnels};
-use forebay_units::Nanos;
 use job::Job;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -67,50 +68,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use stream::{Secured, connect};
-
-/// How an export is used. All defaults are ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NbdOriginOptions {
-    /// Connections, 1 to 16; 4 by default. One where the server does not say that a flush on one covers all.
-    pub connections: usize,
-    /// Requests in flight on one connection, 1 to 65,536; 128 by default. Above it they wait for their turn.
-    pub connection_requests_max: usize,
-    /// Requests in flight, waiting ones included, at least 1; 1,024 by default. Above it, `EBUSY`.
-    pub in_flight_max: usize,
-    /// For connecting, and again for the handshake; 5 s by default.
-    pub connect_timeout: Nanos,
-    /// A request without an answer for so long means that the connection is lost; 30 s by default, at least 1 ms.
-    pub request_timeout: Nanos,
-    /// Pause before connecting again; 100 ms by default. It doubles with each failure,
-    pub backoff_min: Nanos,
-    /// up to this; 5 s by default.
-    pub backoff_max: Nanos,
-    /// How long a request that was not sent, or a read that is to be sent again, waits for a connection before it
-    /// completes as `Unreachable`; and what was in flight at a server of ours, before it is of unknown outcome, and a flush fails. 30 s by default, 0: not at all.
-    pub wait_for_origin: Nanos,
-    /// The server accepts a connection only when everything of the lost ones is done or dropped; false by default.
-    pub fences_on_disconnect: bool,
-    /// Acknowledged writes survive whatever interrupts a connection, so that the next flush need not fail; false by
-    /// default.
-    pub keeps_acknowledged_writes: bool,
-}
-
-impl Default for NbdOriginOptions {
-    fn default() -> NbdOriginOptions {
-        NbdOriginOptions {
-            connections: 4,
-            connection_requests_max: 128,
-            in_flight_max: 1024,
-            connect_timeout: Nanos::secs(5),
-            request_timeout: Nanos::secs(30),
-            backoff_min: Nanos::millis(100),
-            backoff_max: Nanos::secs(5),
-            wait_for_origin: Nanos::secs(30),
-            fences_on_disconnect: false,
-            keeps_acknowledged_writes: false,
-        }
-    }
-}
 
 /// Connections to one export, at most.
 const CONNECTIONS_MAX: usize = Succession::LANES as usize;
@@ -403,13 +360,10 @@ impl NbdOrigin {
     fn start(
         uri: &Uri,
         secured: Option<Secured>,
-        mut options: NbdOriginOptions,
+        options: NbdOriginOptions,
         successions: Vec<Succession>,
     ) -> Result<NbdOrigin, ConnectError> {
-        options.request_timeout = options.request_timeout.max(Nanos::millis(1));
-        options.connect_timeout = options.connect_timeout.max(Nanos::millis(1));
-        options.backoff_min = options.backoff_min.max(Nanos::millis(1));
-        options.connection_requests_max = options.connection_requests_max.clamp(1, 1 << 16);
+        let options = options.within_range();
         let requests_max = options.connection_requests_max;
         let timeout = options.connect_timeout.into();
         let first = connect(uri, secured.as_ref(), requests_max, successions[0], timeout)?;
