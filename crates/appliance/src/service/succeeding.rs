@@ -85,8 +85,9 @@ impl Said {
             of.is_last = false;
             Some(of.errno)
         });
-        // No run of theirs is ever let in.
-        self.0.retain(|of| lease.admits(of.entrance) || !is_nameless(of.place));
+        // An epoch that is over is never let in again, and who names no run has no next one.
+        let may_come = |of: &Note| lease.admits(of.entrance) || of.entrance == Entrance::Original;
+        self.0.retain(|of| may_come(of) || !is_nameless(of.place));
         last
     }
 }
@@ -202,8 +203,8 @@ impl Service {
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
             let asks_elsewhere =
                 (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
-            let failed_last = failed_last.filter(|_| asks_elsewhere);
-            if let Some((errno, _)) = unheard.map(|(errno, _)| (errno, 0)).or(failed_last) {
+            let untold = failed_last.filter(|_| asks_elsewhere).map(|(errno, _)| errno);
+            if let Some(errno) = unheard.map(|(errno, _)| errno).or(untold) {
                 entry.machine.owe_flush_error(errno);
                 is_last = false;
             }

@@ -164,3 +164,16 @@ fn what_an_appliance_was_told_last_before_it_left_is_told_to_whoever_flushes_nex
         }
     }
 }
+
+/// The original route may be its own again; what it lacks, whoever else has heard, is to be there for it then.
+#[test]
+fn what_was_said_is_kept_for_whoever_may_be_let_in_again() {
+    for (entrance, keeps) in [(Entrance::Original, true), (Entrance::Epoch(1), false)] {
+        let (mut service, volume) = scene();
+        let mut lost = Flusher::come_by(&mut service, volume, Some(appliance(0)), entrance);
+        assert_eq!(lost.flush(&mut service, failed()), Some(false));
+        service.forget(lost.key);
+        service.fence(volume, Lease { epoch: 2, holder: Holder::Named });
+        assert_eq!(!service.volumes.get(volume).unwrap().said.is_empty(), keeps, "{entrance:?}");
+    }
+}

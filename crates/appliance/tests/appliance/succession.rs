@@ -385,20 +385,29 @@ fn the_next_flush_fails_where_a_server_could_not_flush_at_its_end() {
     }
 }
 
+/// A way to the disk of these.
+fn way_to(runs: &Runs) -> Arc<NbdOrigin> {
+    Arc::new(NbdOrigin::connect(&forebay_nbd::Uri::unix(runs.path(), "disk"), options()).unwrap())
+}
+
+const WRITE: Operation = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
+
+/// An appliance before this storage side, a proxy before that, and a client of it whose change was acknowledged.
+fn written_through_an_appliance(storage: &Runs) -> (Runs, Scene, Client) {
+    let appliance = Runs::begin(way_to(storage));
+    let front = scene(vec![VolumeConfig::new("disk", way_to(&appliance))], ServiceLimits::default());
+    let mut client = Client::connect(&front.path, "disk").unwrap();
+    assert!(client.call(WRITE, &block_of(1)).unwrap().is_ok());
+    (appliance, front, client)
+}
+
 /// A client's changes stand on an appliance, which is gone, and at its storage side, which is fenced and goes on by another way: it has what it told the appliance, if it is the same run.
 /// One that was started since may have lost it, and only who was told by the appliance knows that there was something.
 #[test]
 fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_that_takes_its_place() {
     for is_started_anew in [false, true] {
         let mut storage = Runs::begin(memory(MIB).1);
-        let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
-        let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
-        let mut appliance = Runs::begin(connect(&to_storage));
-        let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
-        let front = scene(vec![VolumeConfig::new("disk", by_appliance)], ServiceLimits::default());
-        let mut client = Client::connect(&front.path, "disk").unwrap();
-        let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
-        assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+        let (mut appliance, front, mut client) = written_through_an_appliance(&storage);
         appliance.kill();
         if is_started_anew {
             storage.kill();
@@ -406,13 +415,13 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
         }
         let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
         // The first way is left before anybody flushes there, for one at the same run: what it owes goes along.
-        front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
-        let direct = connect(&to_storage);
+        front.appliance.retarget("disk", way_to(&storage), settled).map(drop).unwrap();
+        let direct = way_to(&storage);
         front.appliance.retarget("disk", direct.clone(), settled).map(drop).unwrap();
         let mut flush = || client.call(Operation::Flush, &[]).unwrap().is_err();
         assert_eq!([flush(), flush()], [is_started_anew, false]);
         // What it takes on it can lose, too, until it is flushed.
-        assert!(client.call(write, &block_of(2)).unwrap().is_ok());
+        assert!(client.call(WRITE, &block_of(2)).unwrap().is_ok());
         storage.kill();
         storage.start();
         // Of its three connections only the first is sure to have stood before.
@@ -426,20 +435,13 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
 fn what_an_appliance_was_told_by_its_last_flush_is_told_by_the_way_that_takes_its_place() {
     let witness = Witness::new();
     let storage = Runs::begin(witness.clone());
-    let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
-    let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
-    let mut appliance = Runs::begin(connect(&to_storage));
-    let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
-    let front = scene(vec![VolumeConfig::new("disk", by_appliance)], ServiceLimits::default());
-    let mut client = Client::connect(&front.path, "disk").unwrap();
-    let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
-    assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+    let (mut appliance, front, mut client) = written_through_an_appliance(&storage);
     witness.fails_flushes.store(true, Ordering::SeqCst);
     assert_eq!(appliance.stop(), Drained::NotFlushed);
     witness.fails_flushes.store(false, Ordering::SeqCst);
     drop(appliance);
     let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
-    front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
+    front.appliance.retarget("disk", way_to(&storage), settled).map(drop).unwrap();
     let mut flush = || client.call(Operation::Flush, &[]).unwrap().is_err();
     assert_eq!([flush(), flush()], [true, false]);
 }
@@ -448,21 +450,18 @@ fn what_an_appliance_was_told_by_its_last_flush_is_told_by_the_way_that_takes_it
 #[test]
 fn what_an_update_of_the_storage_side_made_safe_is_not_taken_for_lost_when_an_appliance_is_gone() {
     let mut storage = Runs::begin(memory(MIB).1);
-    let to_storage = forebay_nbd::Uri::unix(storage.path(), "disk");
-    let connect = |uri: &forebay_nbd::Uri| Arc::new(NbdOrigin::connect(uri, options()).unwrap());
-    let mut appliance = Runs::begin(connect(&to_storage));
-    let by_appliance = connect(&forebay_nbd::Uri::unix(appliance.path(), "disk"));
+    let mut appliance = Runs::begin(way_to(&storage));
+    let by_appliance = way_to(&appliance);
     let front = scene(vec![VolumeConfig::new("disk", by_appliance.clone())], ServiceLimits::default());
     let mut client = Client::connect(&front.path, "disk").unwrap();
-    let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
-    assert!(client.call(write, &block_of(1)).unwrap().is_ok());
+    assert!(client.call(WRITE, &block_of(1)).unwrap().is_ok());
     assert!(by_appliance.unflushed().is_some());
     assert_eq!(storage.stop(), Drained::Completely);
     storage.start();
     until("the front knows that it is safe", || by_appliance.unflushed().is_none());
     appliance.kill();
     let settled = RetargetOptions { settled: true, ..RetargetOptions::default() };
-    front.appliance.retarget("disk", connect(&to_storage), settled).map(drop).unwrap();
+    front.appliance.retarget("disk", way_to(&storage), settled).map(drop).unwrap();
     assert!(client.call(Operation::Flush, &[]).unwrap().is_ok());
 }
 
