@@ -6,7 +6,6 @@
 //!
 //! Invariant: no stray is stopped before it is known where its volume's clients are, and nothing that was ordered before can have its effect yet.
 
-use super::shared::Burial;
 use super::{ApplianceId, Responses};
 use crate::host::Room;
 use crate::inventory::{HostId, VolumeId};
@@ -78,16 +77,15 @@ impl Responses {
         if !self.shared.are_listed {
             return;
         }
-        for response in self.responses.values_mut().filter(|response| response.is_stranded()) {
+        for (volume, response) in self.responses.iter_mut().filter(|(_, response)| response.is_stranded()) {
             let burials = &mut self.shared.burials;
-            let its = |of: &&Burial| response.is_of(of.volume);
-            let at = match burials.iter().filter(its).count() {
+            let at = match burials.iter().filter(|of| of.volume == *volume).count() {
                 0 => {
                     response.find_nothing(&mut self.shared);
                     continue;
                 }
-                1 => burials.iter().position(|of| response.is_of(of.volume)),
-                _ => burials.iter().position(|of| response.is_of(of.volume) && of.has_clients),
+                1 => burials.iter().position(|of| of.volume == *volume),
+                _ => burials.iter().position(|of| of.volume == *volume && of.has_clients),
             };
             // Else nobody can say which of them clients are on.
             if let Some(at) = at {

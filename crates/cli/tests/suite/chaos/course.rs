@@ -34,37 +34,24 @@ use Strike::{
     Stall, StopProxy, StopWatch, ToAppliance,
 };
 
-/// As often as they stand here.
-const STRIKES: [Strike; 29] = [
-    ToAppliance,
-    ToAppliance,
-    ToAppliance,
-    ToAppliance,
-    Back,
-    Back,
-    KillAppliance,
-    KillAppliance,
-    KillAppliance,
-    KillProxy,
-    KillProxy,
-    KillWatch,
-    KillWatch,
-    StopProxy,
-    StopWatch,
-    Cut,
-    Cut,
-    Late,
-    Late,
-    Late,
-    Loss,
-    Loss,
-    CutOrigin,
-    Errors,
-    Stall,
-    Delay,
-    Quota,
-    Quota,
-    ReadWhole,
+/// Each with how often it strikes, in 29.
+const STRIKES: [(Strike, usize); 16] = [
+    (ToAppliance, 4),
+    (Back, 2),
+    (KillAppliance, 3),
+    (KillProxy, 2),
+    (KillWatch, 2),
+    (StopProxy, 1),
+    (StopWatch, 1),
+    (Cut, 2),
+    (Late, 3),
+    (Loss, 2),
+    (CutOrigin, 1),
+    (Errors, 1),
+    (Stall, 1),
+    (Delay, 1),
+    (Quota, 2),
+    (ReadWhole, 1),
 ];
 
 const KILLS: [Signal; 3] = [Signal::KILL, Signal::KILL, Signal::TERM];
@@ -74,7 +61,8 @@ fn strikes() -> Vec<Strike> {
     let only = std::env::var("FOREBAY_CHAOS_ONLY").unwrap_or_default();
     let is_meant =
         |strike: &Strike| only.is_empty() || only.split(',').any(|name| name == format!("{strike:?}"));
-    STRIKES.into_iter().filter(is_meant).collect()
+    let meant = STRIKES.into_iter().filter(|(strike, _)| is_meant(strike));
+    meant.flat_map(|(strike, often)| std::iter::repeat_n(strike, often)).collect()
 }
 
 /// What strikes as the `number`th, a while from now.

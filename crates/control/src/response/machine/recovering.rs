@@ -5,14 +5,10 @@ use super::super::{ApplianceId, Shared};
 use super::phase::Placed;
 use super::{Phase, Response};
 use crate::decision::{DecisionKind, Fact};
-use crate::inventory::{HostId, VolumeId};
+use crate::inventory::HostId;
 use forebay_units::Bytes;
 
 impl Response {
-    pub(in super::super) fn is_of(&self, volume: VolumeId) -> bool {
-        self.volume == volume
-    }
-
     pub(in super::super) fn has(&self, appliance: ApplianceId) -> bool {
         self.placed.is_some_and(|placed| placed.appliance == appliance)
     }
