@@ -201,8 +201,10 @@ impl Service {
             said = said.filter(|_| !has_left || (last_is_untold && has_next_run));
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
+            // Who knows of no successions cannot say what it lacks: it asks again, by this way or another, and takes the answer to that.
+            let cannot_say = place.is_none() && !has_left && last_is_untold;
             let asks_elsewhere =
-                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
+                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run) || cannot_say;
             let untold = failed_last.filter(|_| asks_elsewhere).map(|(errno, _)| errno);
             if let Some(errno) = unheard.map(|(errno, _)| errno).or(untold) {
                 entry.machine.owe_flush_error(errno);

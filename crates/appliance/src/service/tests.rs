@@ -372,13 +372,15 @@ fn a_failed_flush_of_a_client_that_left_is_told_to_the_next_client_that_flushes(
     }
 }
 
-/// Its client did not take the answer as a whole.
+/// Its client did not take the answer as a whole; or its system did, and its connection ended without a word, so that it may ask again and take the answer to that. One that says farewell has it.
 #[test]
 fn a_failed_flush_whose_answer_was_not_taken_is_told_to_the_next_client_that_flushes() {
     let mut service = Service::new(ServiceLimits::default());
     let volume = service.add_volume(machine());
-    for (not_taken, has_left) in [(0, false), (1, false), (0, true)] {
-        let (_, connection, id) = flush(&mut service, volume);
+    for (not_taken, has_left, says_farewell) in
+        [(0, false, false), (1, false, false), (0, true, false), (0, false, true)]
+    {
+        let (mut client, connection, id) = flush(&mut service, volume);
         let failed = OriginError::Failed { errno: 28, context: String::new() };
         service.complete(Nanos::ZERO, volume, OriginCompletion { id, result: Err(failed) });
         service.turn(Nanos::ZERO, &mut Vec::new());
@@ -388,8 +390,13 @@ fn a_failed_flush_whose_answer_was_not_taken_is_told_to_the_next_client_that_flu
             service.close(connection);
         }
         service.sent(Nanos::ZERO, connection, bytes - 1 - not_taken);
+        if says_farewell {
+            let mut farewell = Vec::new();
+            client.disconnect(&mut farewell);
+            service.received(Nanos::ZERO, connection, &farewell);
+        }
         service.forget(connection);
-        assert_eq!(flushes_well(&mut service, volume), not_taken == 0 && !has_left);
+        assert_eq!(flushes_well(&mut service, volume), says_farewell);
         assert!(flushes_well(&mut service, volume));
     }
 }
