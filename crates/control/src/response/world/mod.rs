@@ -5,6 +5,7 @@
 
 mod courses;
 mod rules;
+mod runs;
 
 use super::*;
 use crate::decision::DecisionKind;
