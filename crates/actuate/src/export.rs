@@ -4,7 +4,9 @@ use crate::Deadline;
 use crate::api::{Stream, connect_tcp, connect_unix, left};
 use forebay_nbd::client::{Config, Event, Operation, ProtocolError, ReplyError, Session};
 use forebay_nbd::wire::TransmissionFlags;
-use forebay_nbd::{Transport, Uri};
+use forebay_nbd::{Succession, Transport, Uri};
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::net::ToSocketAddrs;
 use thiserror::Error;
@@ -24,9 +26,14 @@ pub(crate) enum VisitError {
     /// Nobody answers there, or not to the end, or not in time.
     #[error(transparent)]
     Connection(#[from] io::Error),
-    /// It says that it has not flushed.
-    #[error("it has not flushed: {0}")]
-    NotFlushed(ReplyError),
+    /// It says that it has not flushed. That may be its only word of lost data; a server of ours says it to whoever flushes there next as well, since we leave with it.
+    #[error("it has not flushed: {error}")]
+    NotFlushed {
+        /// What it said.
+        error: ReplyError,
+        /// It is a server of ours.
+        is_passed_on: bool,
+    },
     /// It does not speak NBD, or does not know the export.
     #[error(transparent)]
     Protocol(ProtocolError),
@@ -72,10 +79,13 @@ fn converse(
     errand: Errand,
     deadline: Deadline,
 ) -> Result<(), VisitError> {
-    let mut session = Session::new(Config { block_status: false, ..Config::new(export) });
+    // A client that names no run, and has nobody to pass on what it is told: where it leaves with an error, whoever flushes next hears of that.
+    let id = RandomState::new().build_hasher().finish();
+    let succession = Some(Succession { id, number: 1, lacks_flush: false });
+    let mut session = Session::new(Config { block_status: false, succession, ..Config::new(export) });
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut buffer = vec![0; 4096];
-    let mut is_done = false;
+    let (mut is_ours, mut is_done, mut failed) = (false, false, None);
     loop {
         let mut taken = 0;
         while !is_done {
@@ -84,6 +94,7 @@ fn converse(
             match parsed.event {
                 Event::NeedMore => break,
                 Event::Ready(export) => {
+                    is_ours = export.succeeds.is_some();
                     let (flags, flush) = (export.flags, TransmissionFlags::SEND_FLUSH);
                     if errand == Errand::Flush && flags.contains(flush) {
                         let asked = session.submit(0, Operation::Flush, &mut output);
@@ -93,7 +104,7 @@ fn converse(
                     }
                 }
                 Event::Done { result, .. } => {
-                    result.map_err(VisitError::NotFlushed)?;
+                    failed = result.err();
                     is_done = true;
                 }
                 Event::Closed => return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into()),
@@ -109,7 +120,8 @@ fn converse(
         stream.write_all(&output)?;
         output.clear();
         if is_done {
-            return Ok(());
+            let not_flushed = |error| Err(VisitError::NotFlushed { error, is_passed_on: is_ours });
+            return failed.map_or(Ok(()), not_flushed);
         }
         stream.limit(left(deadline)?)?;
         match stream.read(&mut buffer)? {
@@ -123,29 +135,44 @@ fn converse(
 mod tests {
     use super::*;
     use forebay_nbd::wire::ErrorCode;
-    use forebay_nbd::{ExportInfo, server};
+    use forebay_nbd::{ExportInfo, RunId, Succeeds, server};
     use std::collections::BTreeMap;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    /// A server of the export `db` for one client, whose flushes it refuses if it is told so; how many there were.
-    fn visited(export: &str, errand: Errand, refuses: bool) -> (Result<(), VisitError>, u32) {
+    /// What a server saw of its visitor.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Seen {
+        flushes: u32,
+        left_in_order: bool,
+        names_no_run: bool,
+    }
+
+    /// A server of the export `db` for one client, whose flushes it refuses if it is told so; it is one of ours if it lets connections `succeed`.
+    fn visited(
+        export: &str,
+        errand: Errand,
+        refuses: bool,
+        succeeds: Option<Succeeds>,
+    ) -> (Result<(), VisitError>, Seen) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("nbd.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let serving = std::thread::spawn(move || {
-            let exports = BTreeMap::from([("db".to_owned(), ExportInfo::new("db", 4096))]);
+            let db = ExportInfo { succeeds, ..ExportInfo::new("db", 4096) };
+            let exports = BTreeMap::from([("db".to_owned(), db)]);
             let (mut stream, mut output) = (listener.accept().unwrap().0, Vec::new());
             let mut session = server::Session::new(server::Config::default(), &mut output);
-            let (mut input, mut buffer, mut flushes) = (Vec::new(), [0; 512], 0);
+            let (mut input, mut buffer, mut seen) = (Vec::new(), [0; 512], Seen::default());
             loop {
-                let Ok(parsed) = session.receive(&input, &exports, &mut output) else { return flushes };
+                let Ok(parsed) = session.receive(&input, &exports, &mut output) else { return seen };
                 let (consumed, is_over) =
                     (parsed.consumed, matches!(parsed.event, server::Event::Disconnect(_)));
                 let waits = matches!(parsed.event, server::Event::NeedMore);
                 if let server::Event::Request { request, .. } = parsed.event {
-                    flushes += 1;
+                    seen.flushes += 1;
+                    seen.names_no_run = session.succession().is_some_and(|place| place.client().is_none());
                     let replies = session.replies();
                     match refuses {
                         true => replies.error(request.cookie, ErrorCode::Io, "", &mut output),
@@ -156,11 +183,11 @@ mod tests {
                 let _ = stream.write_all(&output);
                 output.clear();
                 if is_over {
-                    return flushes;
+                    return Seen { left_in_order: true, ..seen };
                 }
                 if waits {
                     match stream.read(&mut buffer) {
-                        Ok(0) | Err(_) => return flushes,
+                        Ok(0) | Err(_) => return seen,
                         Ok(count) => input.extend_from_slice(&buffer[..count]),
                     }
                 }
@@ -180,13 +207,26 @@ mod tests {
 
     #[test]
     fn who_looks_asks_for_nothing_and_who_flushes_hears_of_it() {
-        let (outcome, flushes) = visited("db", Errand::Look, false);
-        assert!(outcome.is_ok() && flushes == 0);
-        let (outcome, flushes) = visited("db", Errand::Flush, false);
-        assert!(outcome.is_ok() && flushes == 1);
-        let (outcome, flushes) = visited("db", Errand::Flush, true);
-        assert!(matches!(outcome, Err(VisitError::NotFlushed(_))) && flushes == 1);
-        let (outcome, _) = visited("other", Errand::Flush, false);
+        let (outcome, seen) = visited("db", Errand::Look, false, None);
+        assert!(outcome.is_ok() && seen == Seen { left_in_order: true, ..Seen::default() });
+        let (outcome, seen) = visited("db", Errand::Flush, false, None);
+        assert!(outcome.is_ok() && seen.flushes == 1);
+        let (outcome, _) = visited("other", Errand::Flush, false, None);
         assert!(matches!(outcome, Err(VisitError::Protocol(_))));
+    }
+
+    /// The answer may be the only word of lost data, and its client is not the one that has lost some: a server of ours says it again once such a client has left in order.
+    #[test]
+    fn who_is_told_that_something_is_lost_leaves_it_to_who_comes_next() {
+        for succeeds in [None, Some(Succeeds { run: RunId(7), storage: None, keeper: None })] {
+            let (outcome, seen) = visited("db", Errand::Flush, true, succeeds);
+            assert_eq!(seen, Seen { flushes: 1, left_in_order: true, names_no_run: true });
+            match outcome {
+                Err(VisitError::NotFlushed { is_passed_on, .. }) => {
+                    assert_eq!(is_passed_on, succeeds.is_some());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 }

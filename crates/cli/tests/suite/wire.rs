@@ -7,8 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs `ip`, which must succeed.
 pub(crate) fn ip(args: &str) {
+    ip_says(args);
+}
+
+pub(crate) fn ip_says(args: &str) -> String {
     let output = Command::new("ip").args(args.split(' ')).output().expect("`ip` runs");
     assert!(output.status.success(), "ip {args}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Hosts on one wire, known by their place among them; the bridge is in the first. Gone when the test is over.

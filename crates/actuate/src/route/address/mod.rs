@@ -87,17 +87,27 @@ impl AddressRoute {
         }
     }
 
-    /// The place that has the address, if one has, and why those were not asked that cannot be: their host is gone, say.
-    fn place(&self) -> (Option<&AddressPlace>, Option<RouteError>) {
-        let mut unheard = None;
+    /// The places that have the address, and why one was not asked that cannot be: its host is gone, say. One that could not be asked at a switch may have it yet when it is back, so there may be several.
+    fn holders(&self) -> (Vec<&AddressPlace>, Option<RouteError>) {
+        let (mut holders, mut unheard) = (Vec::new(), None);
         for place in &self.places {
             match place.within(|host| host.netlink.has(host.index, self.address.address.into())) {
-                Ok(true) => return (Some(place), unheard),
+                Ok(true) => holders.push(place),
                 Ok(false) => {}
                 Err(error) => unheard = Some(self.unheard(place, error)),
             }
         }
-        (None, unheard)
+        (holders, unheard)
+    }
+
+    /// Of several places that have or had the address, those at which somebody serves; if that is said of none, all.
+    fn serving<'a>(&self, places: &[&'a AddressPlace], deadline: Deadline) -> Vec<&'a AddressPlace> {
+        let serves = |place: &&&AddressPlace| self.check_serves(place, deadline).is_ok();
+        let serving: Vec<_> = match places {
+            [] | [_] => Vec::new(),
+            several => several.iter().filter(serves).copied().collect(),
+        };
+        if serving.is_empty() { places.to_vec() } else { serving }
     }
 
     /// Gives the address to a host and announces it.
@@ -109,9 +119,16 @@ impl AddressRoute {
         })
     }
 
+    fn remove_from(&self, place: &AddressPlace) -> io::Result<()> {
+        let Ipv4Prefix { address, prefix } = self.address;
+        place.within(|host| host.netlink.remove(host.index, address.into(), prefix))
+    }
+
     /// Takes the address back to where it was, after `error`.
-    fn take_back(&self, old: Option<&AddressPlace>, error: RouteError) -> RouteError {
-        match old.map(|place| self.give(place)) {
+    fn take_back(&self, old: &[&AddressPlace], error: RouteError, deadline: Deadline) -> RouteError {
+        let old = self.serving(old, deadline);
+        let given = old.iter().map(|place| self.give(place)).reduce(io::Result::and);
+        match given {
             Some(Ok(())) => error,
             Some(Err(failure)) => {
                 RouteError::Between { reason: format!("{error}; and it cannot go back: {failure}") }
@@ -181,21 +198,25 @@ impl Route for AddressRoute {
             return Err(RouteError::NotDrained { reason });
         }
         // A host that cannot be asked may have it yet: then it is fenced, and answers on the wire where it can be heard.
-        let (old, _) = self.place();
-        if old.is_some_and(|old| old.endpoint == new.endpoint) {
+        let (old, _) = self.holders();
+        if matches!(old[..], [old] if old.endpoint == new.endpoint) {
             new.within(|host| host.wire.announce(address)).map_err(|error| self.unheard(new, error))?;
             return Ok(Pause(Duration::ZERO));
         }
         self.check_serves(new, deadline)?;
         let began = Instant::now();
-        if let Some(old) = old {
-            old.within(|host| host.netlink.remove(host.index, address.into(), self.address.prefix))
-                .map_err(|error| self.unheard(old, error))?;
+        for (index, place) in old.iter().enumerate() {
+            if let Err(error) = self.remove_from(place) {
+                let error = self.unheard(place, error);
+                return Err(if index == 0 { error } else { self.take_back(&old[..index], error, deadline) });
+            }
         }
         match new.within(|host| host.wire.probe(address)) {
             Ok(None) => {}
-            Ok(Some(by)) => return Err(self.take_back(old, RouteError::AddressInUse { address, by })),
-            Err(error) => return Err(self.take_back(old, self.unheard(new, error))),
+            Ok(Some(by)) => {
+                return Err(self.take_back(&old, RouteError::AddressInUse { address, by }, deadline));
+            }
+            Err(error) => return Err(self.take_back(&old, self.unheard(new, error), deadline)),
         }
         // The old path cannot answer any more; now it is made sure that it does nothing either.
         if let Some(lease) = self.lease.as_ref().filter(|_| !passage.settled)
@@ -209,7 +230,7 @@ impl Route for AddressRoute {
                 },
                 other => other,
             };
-            return Err(self.take_back(old, error));
+            return Err(self.take_back(&old, error, deadline));
         }
         let given = self.give(new);
         let pause = Pause(began.elapsed());
@@ -226,7 +247,7 @@ impl Route for AddressRoute {
                 }
             });
             return Err(match undone {
-                Ok(()) => self.take_back(old, RouteError::Between { reason }),
+                Ok(()) => self.take_back(&old, RouteError::Between { reason }, deadline),
                 Err(_) => RouteError::Between { reason },
             });
         }
@@ -239,15 +260,25 @@ impl Route for AddressRoute {
         Ok(pause)
     }
 
+    /// The lease's. An address that is not on the original route's host was moved, or a move ended in the middle before there was any other: then it is 1 at least.
     fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
-        self.lease.as_ref().map_or(Ok(0), |lease| lease.epoch(deadline))
+        let epoch = self.lease.as_ref().map_or(Ok(0), |lease| lease.epoch(deadline))?;
+        let home = self.places.iter().find(|place| place.holder == LeaseHolder::Original);
+        match home.filter(|_| epoch == 0) {
+            Some(home) => {
+                let is_home = home.within(|host| host.netlink.has(host.index, self.address.address.into()));
+                is_home.map(|is_home| u64::from(!is_home)).map_err(|error| self.unheard(home, error))
+            }
+            None => Ok(epoch),
+        }
     }
 
-    fn now(&self, _: Deadline) -> Result<Endpoint, RouteError> {
+    fn now(&self, deadline: Deadline) -> Result<Endpoint, RouteError> {
         let nobody = || RouteError::Between { reason: format!("no host has {}", self.address.address) };
-        match self.place() {
-            (Some(place), _) => Ok(place.endpoint.clone()),
-            (None, unheard) => Err(unheard.unwrap_or_else(nobody)),
+        let (holders, unheard) = self.holders();
+        match self.serving(&holders, deadline).first() {
+            Some(place) => Ok(place.endpoint.clone()),
+            None => Err(unheard.unwrap_or_else(nobody)),
         }
     }
 }

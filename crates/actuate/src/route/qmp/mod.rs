@@ -152,7 +152,7 @@ impl QmpRoute {
         let Err(error) = visit(&old, Errand::Flush, deadline.within(deadline.left() / 2)) else {
             return Ok(());
         };
-        let is_no_use = error.is_silence() || matches!(error, VisitError::NotFlushed(_));
+        let is_no_use = error.is_silence() || matches!(error, VisitError::NotFlushed { .. });
         if is_no_use {
             return Err(RouteError::NotDrained { reason: format!("the old path `{old}`: {error}") });
         }

@@ -5,7 +5,7 @@
 use super::graph::storage_daemon;
 use super::{Clients, SECRET, Scene, reroutes, soon};
 use crate::support::{Running, prerequisites, wait_for};
-use crate::wire::{Wire, ip};
+use crate::wire::{Wire, ip, ip_says};
 use forebay_actuate::route::{AddressPlace, AddressRoute, Ipv4Prefix, LeaseHolder};
 use forebay_actuate::{Endpoint, Passage, Pause, Route, RouteError};
 use forebay_nbd::Uri;
@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 pub(super) const PORT: u16 = 10_809;
-pub(super) const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
+pub(crate) const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
 /// For how long neither path may answer.
 pub(super) const PAUSE_P99_MAX: Duration = Duration::from_millis(500);
@@ -47,8 +47,11 @@ impl Hosts {
         let places = vec![place(STORAGE, LeaseHolder::Original), place(APPLIANCE, LeaseHolder::Named)];
         let address = Ipv4Prefix { address: MOVED, prefix: 24 };
         let route = AddressRoute { address, places, lease: Some(scene.lease()) };
+        // As where a controller was killed in the middle of the first move.
         assert!(matches!(route.now(soon()), Err(RouteError::Between { .. })), "nobody has the address yet");
+        assert_eq!(route.epoch(soon()).unwrap(), 1);
         ip(&format!("-n {} addr add {MOVED}/24 dev eth0", wire.name(STORAGE)));
+        assert_eq!(route.epoch(soon()).unwrap(), 0);
         let hosts = Hosts { scene, route, listen, secret, wire };
         assert_eq!(hosts.route.now(soon()).unwrap(), hosts.to(STORAGE));
         hosts
@@ -118,8 +121,21 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     let bare = AddressRoute { lease: None, ..route.clone() };
     let refused = bare.switch(&passage, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::NotDrained { .. }) && !bare.drains(), "{refused}");
-    // Nobody listens there.
+    // The host of an appliance of before, which could not be asked, is back and has the address yet: it is taken from there as well, and clients never go to who serves nobody.
+    ip(&format!("-n {} addr add {MOVED}/24 dev eth0", wire.name(APPLIANCE)));
     scene.appliance = None;
+    assert_eq!(route.now(soon()).unwrap(), storage);
+    ip(&format!("-n {} addr add {MOVED}/32 dev lo", wire.name(APPLICATION)));
+    let home = Passage { to: storage.clone(), epoch, settled: false };
+    let refused = route.switch(&home, soon()).unwrap_err();
+    assert!(matches!(refused, RouteError::AddressInUse { .. }), "{refused}");
+    let has_address = |host| {
+        let shown = ip_says(&format!("-n {} -4 addr show dev eth0", wire.name(host)));
+        shown.contains(&MOVED.to_string())
+    };
+    assert!(has_address(STORAGE) && !has_address(APPLIANCE));
+    ip(&format!("-n {} addr del {MOVED}/32 dev lo", wire.name(APPLICATION)));
+    // Nobody listens there.
     let refused = route.switch(&passage, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
 }

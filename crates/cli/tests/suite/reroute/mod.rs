@@ -5,7 +5,7 @@
 //! request; or a whole virtual machine writes to its disk and reads back. No request may fail and no byte may be wrong. `FOREBAY_REROUTES` says how often each way, a few times
 //! unless set; where it is set the pauses, which are printed, are held to their bounds.
 
-mod address;
+pub(crate) mod address;
 pub(crate) mod graph;
 pub(crate) mod guest;
 mod proxy;
