@@ -1,4 +1,4 @@
-//! Each part is killed at each step of the way there and of the way back, while a client of ours writes and reads back: the end is a cache in place or the
+//! Each part is killed at each step of the way there and of the way back, while a client of ours writes and reads back, by a permanent proxy or by an address that moves: the end is a cache in place or the
 //! original route, and no byte is lost or stale.
 //!
 //! A step is seen in the controller's journal, which is on disk before the step is begun; what is struck then is struck while the step's order is on its way, or that of the
@@ -8,8 +8,10 @@
 use super::site::{APPLICATION, CONTROLLER, HOSTS, HTTP, PORT, STORAGE, Site};
 use super::{BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
 use crate::reroute::SECRET;
+use crate::reroute::address::MOVED;
+use crate::reroute::graph::storage_daemon;
 use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn, wait_for};
-use crate::wire::Wire;
+use crate::wire::{Wire, ip, ip_says};
 use forebay_nbd::Uri;
 use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
@@ -51,20 +53,59 @@ const PARTS: [Part; 11] = [
     Part::Wire(Some(STORAGE), None),
 ];
 
-/// Those that are always tried: what no other test does.
-const ALWAYS: [(Part, &str); 3] =
-    [(Part::Wire(Some(STORAGE), None), "switching"), (Part::Host, "serving"), (Part::Journal, "serving")];
+/// How clients are moved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Proxy,
+    /// The address is what they connect to, a `qemu-storage-daemon`, in which the client is.
+    Address,
+}
+
+impl Way {
+    /// Those that are always tried: what no other test does. The first move of an address takes a tenth of a second, in which nobody has it: a controller that dies then leaves it so.
+    fn always(self) -> Vec<(Part, &'static str)> {
+        match self {
+            Way::Proxy => vec![
+                (Part::Wire(Some(STORAGE), None), "switching"),
+                (Part::Host, "serving"),
+                (Part::Journal, "serving"),
+            ],
+            Way::Address => vec![(Part::Journal, "switching"), (Part::Controller, "switching_back")],
+        }
+    }
+
+    /// What may be struck: the controller has nothing to do with an application whose address moves.
+    fn parts(self) -> impl Iterator<Item = Part> {
+        let by_proxy_alone = Part::Wire(Some(CONTROLLER), Some(APPLICATION));
+        PARTS.into_iter().filter(move |part| self == Way::Proxy || *part != by_proxy_alone)
+    }
+}
 
 struct Drill {
     // Dropped first: it would start more appliances.
     controller: Controller,
-    _proxy: Running,
+    way: Way,
+    _client: Running,
     site: Site,
 }
 
 impl Drill {
-    fn new() -> Drill {
+    fn new(way: Way) -> Drill {
         let site = Site::new();
+        let (client, route) = match way {
+            Way::Proxy => Drill::proxy(&site),
+            Way::Address => Drill::address(&site),
+        };
+        let hosts: String = HOSTS.map(|host| site.host(host, "256MiB", "")).concat();
+        let response = "start_within_ms = 4000, fence_within_ms = 1500, switch_within_ms = 1500, stop_within_ms = 2500, report_grace_ms = 500, \
+                        late_max_ms = 3000, retry_max_ms = 1000, rest_first_ms = 1000, rest_max_ms = 2000";
+        site.configure("200ms", "h3", &hosts, &format!("route = {route}"), response);
+        let controller = site.control();
+        Drill { controller, way, _client: client, site }
+    }
+
+    /// A permanent proxy on the application's host, and the route by it.
+    fn proxy(site: &Site) -> (Running, String) {
         let storage = Wire::address(STORAGE);
         let proxy = format!(
             "listen = [\"unix:proxy.sock\"]\nroutes.path = \"routes.json\"\ncontrol.enabled = false\n\
@@ -75,16 +116,56 @@ impl Drill {
         let proxy = ["serve".as_ref(), proxy.as_os_str()];
         let proxy = spawn(Some(site.wire.name(APPLICATION)), env!("CARGO_BIN_EXE_forebay"), proxy);
         wait_for(&site.path("proxy.sock"));
-        let hosts: String = HOSTS.map(|host| site.host(host, "256MiB", "")).concat();
-        let route = format!(
-            "route = {{ type = \"proxy\", server = \"{}:{HTTP}\", token = \"{SECRET}\" }}",
-            Wire::address(APPLICATION)
+        let server = Wire::address(APPLICATION);
+        let route = format!("{{ type = \"proxy\", server = \"{server}:{HTTP}\", token = \"{SECRET}\" }}");
+        (Running(vec![proxy]), route)
+    }
+
+    /// A disk of QEMU's on the application's host, behind an address that the storage side's host has.
+    fn address(site: &Site) -> (Running, String) {
+        ip(&format!("-n {} addr add {MOVED}/24 dev eth0", site.wire.name(STORAGE)));
+        let disk = format!(
+            "server.type=inet,server.host={MOVED},server.port={PORT},server.keep-alive=on,export=db.{SECRET},reconnect-delay=60"
         );
-        let response = "start_within_ms = 4000, fence_within_ms = 1500, switch_within_ms = 1500, stop_within_ms = 2500, report_grace_ms = 500, \
-                        late_max_ms = 3000, retry_max_ms = 1000, rest_first_ms = 1000, rest_max_ms = 2000";
-        site.configure("200ms", "h3", &hosts, &route, response);
-        let controller = site.control();
-        Drill { controller, _proxy: Running(vec![proxy]), site }
+        let qemu = storage_daemon(Some(site.wire.name(APPLICATION)), site.folder.path(), &disk);
+        wait_for(&site.path("qemu.sock"));
+        let route = format!(
+            "{{ type = \"address\", address = \"{MOVED}/24\", interface = \"eth0\", namespace = \"{}\" }}",
+            site.wire.name(STORAGE)
+        );
+        (Running(vec![qemu]), route)
+    }
+
+    /// Where the client finds its disk.
+    fn disk(&self) -> Uri {
+        match self.way {
+            Way::Proxy => Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}")),
+            Way::Address => Uri::unix(self.site.path("qemu.sock"), "db"),
+        }
+    }
+
+    /// Checks that clients are led to the storage side.
+    fn check_original_route(&self, found: &str) {
+        let lease = self.site.storage().lease;
+        assert_eq!(lease.map(|lease| lease.holder), Some(LeaseHolder::Original), "{found}");
+        match self.way {
+            Way::Proxy => {
+                let to =
+                    self.site.status("proxy-http.sock").route.and_then(|route| route.to).unwrap_or_default();
+                assert!(
+                    to.is_empty() || to.contains(&Wire::address(STORAGE).to_string()),
+                    "{found}: clients go to {to}"
+                );
+            }
+            Way::Address => {
+                let has_it = |host: &usize| {
+                    let shown = ip_says(&format!("-n {} -br addr", self.site.wire.name(*host)));
+                    shown.contains(&format!("{MOVED}/"))
+                };
+                let at: Vec<usize> = [&[STORAGE][..], &HOSTS].concat().into_iter().filter(has_it).collect();
+                assert_eq!(at, [STORAGE], "{found}: who has the address");
+            }
+        }
     }
 
     /// The step that the journal tells of, and the number of the appliance's host.
@@ -184,13 +265,7 @@ impl Drill {
             assert!(Instant::now() < until, "the cache is not given back: {}", self.log());
         }
         let found = format!("{part:?} at {seen}");
-        let (lease, route) = (self.site.storage().lease, self.site.status("proxy-http.sock").route);
-        assert_eq!(lease.map(|lease| lease.holder), Some(LeaseHolder::Original), "{found}");
-        let to = route.and_then(|route| route.to).unwrap_or_default();
-        assert!(
-            to.is_empty() || to.contains(&Wire::address(STORAGE).to_string()),
-            "{found}: clients go to {to}"
-        );
+        self.check_original_route(&found);
         let until = Instant::now() + PATIENCE;
         while !self.site.appliances.pids().is_empty() {
             assert!(Instant::now() < until, "{found}: an appliance still runs");
@@ -202,7 +277,7 @@ impl Drill {
     /// Has a client work, and check what it reads, while something else is done.
     fn while_client_works<T>(&mut self, ledger: &mut Ledger, act: impl FnOnce(&mut Drill, &Work) -> T) -> T {
         let work = Work::default();
-        let uri = Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}"));
+        let uri = self.disk();
         std::thread::scope(|scope| {
             let stops = SetOnDrop(&work.stop);
             let client = scope.spawn(|| drive(uri, ledger, &work));
@@ -239,26 +314,22 @@ impl Drill {
     }
 }
 
-#[test]
-fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
-    if !prerequisites("killing parts of a fleet", &["ip"], true) {
-        return;
-    }
+fn kill_at_steps(way: Way) {
     let seed = std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let steps = || THERE.into_iter().chain(BACK);
     let mut all: Vec<(Part, &str)> =
-        PARTS.into_iter().flat_map(|part| steps().map(move |step| (part, step))).collect();
+        way.parts().flat_map(|part| steps().map(move |step| (part, step))).collect();
     all.sort_by_key(|(part, step)| {
         mix64(format!("{part:?}{step}").bytes().fold(seed, |hash, byte| mix64(hash ^ u64::from(byte))))
     });
     let cases = match std::env::var("FOREBAY_KILLS").ok().as_deref() {
-        None => ALWAYS.to_vec(),
+        None => way.always(),
         Some("all") => all,
         Some(count) => {
             all[..count.parse::<usize>().expect("a number of cases, or `all`").min(all.len())].to_vec()
         }
     };
-    let mut drill = Drill::new();
+    let mut drill = Drill::new(way);
     let mut ledger = Ledger::new();
     for (number, (part, step)) in cases.into_iter().enumerate() {
         let began = Instant::now();
@@ -266,7 +337,7 @@ fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
         let end = drill.run(part, step, after, &mut ledger);
         let failed =
             format!("{} requests failed so far, {} of them reads", ledger.failed, ledger.reads_failed);
-        println!("{end}, {:.1} s, {failed}", began.elapsed().as_secs_f64());
+        println!("{way:?}: {end}, {:.1} s, {failed}", began.elapsed().as_secs_f64());
         // What is to be read is read elsewhere, or later.
         assert_eq!(ledger.reads_failed, 0, "reads fail: {end}");
     }
@@ -277,4 +348,18 @@ fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
             std::thread::sleep(Duration::from_millis(2));
         }
     });
+}
+
+#[test]
+fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
+    if prerequisites("killing parts of a fleet", &["ip"], true) {
+        kill_at_steps(Way::Proxy);
+    }
+}
+
+#[test]
+fn whatever_is_killed_while_an_address_moves_no_byte_is_lost() {
+    if prerequisites("killing parts of a fleet", &["qemu-storage-daemon", "ip"], true) {
+        kill_at_steps(Way::Address);
+    }
 }

@@ -10,6 +10,7 @@ use crate::guest::Guest;
 use crate::provision::local::ControlGroup;
 use crate::provision::{libvirt, machine};
 use crate::reroute::SECRET;
+use crate::reroute::address::MOVED;
 use crate::reroute::graph::storage_daemon;
 use crate::reroute::guest::WORK;
 use crate::support::{Running, SetOnDrop, command, prerequisites, secret_file, spawn, wait_for};
@@ -18,12 +19,9 @@ use forebay_nbd::Uri;
 use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
 use serde_json::Value;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-const MOVED: Ipv4Addr = Ipv4Addr::new(10, 213, 7, 100);
 
 /// A client works until a cache is in place and the violation has ended, and then no more; `served` looks around in between.
 fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) -> Value {

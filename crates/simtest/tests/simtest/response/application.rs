@@ -75,7 +75,7 @@ impl World {
         if application.connection.is_none()
             && (self.budget > 0 || application.waits())
             && let Some((connection, export)) =
-                self.connect(Peer::Application(index), Place::Application, Destination::Proxy)
+                self.connect(Peer::Application(index), Place::Application, self.where_clients_connect())
         {
             let application = &mut self.applications[index];
             application.connection = Some(connection);
@@ -92,6 +92,7 @@ impl World {
             let cells = self.random.random_range(1..=6).min(CELLS - first);
             let kind = match self.random.random_range(0..100) {
                 0..46 => Kind::Read,
+                46..93 if self.may_come_twice(first, cells) => Kind::Read,
                 46..93 => Kind::Write,
                 _ => Kind::Flush,
             };
@@ -107,34 +108,60 @@ impl World {
         }
     }
 
+    /// Whether a change of these cells is under way that may be made again, over one that is asked for now. No guest does that to itself, which has one path to its disk.
+    fn may_come_twice(&self, first: u64, cells: u64) -> bool {
+        let overlaps = |asked: &Asked| {
+            asked.kind == Kind::Write && asked.first < first + cells && first < asked.first + asked.cells
+        };
+        self.address.is_some() && self.applications.iter().any(|of| of.asked.values().any(overlaps))
+    }
+
+    fn where_clients_connect(&self) -> Destination {
+        if self.address.is_some() { Destination::Address } else { Destination::Proxy }
+    }
+
     fn ask(&mut self, index: usize, kind: Kind, first: u64, cells: u64) {
         let fua = kind == Kind::Write && self.percent(20);
         let started = self.tick();
         let version = if kind == Kind::Write { 1_000 + self.number() } else { 0 };
-        let (offset, length) = (first * CELL, (cells * CELL) as u32);
-        let operation = match kind {
-            Kind::Read => Operation::Read { offset, length, dont_fragment: false },
-            Kind::Write => Operation::Write { offset, length, fua },
-            Kind::Flush => Operation::Flush,
-        };
+        if kind == Kind::Write {
+            (first..first + cells).for_each(|cell| self.history.write(cell, version, started, fua));
+        }
         let application = &mut self.applications[index];
         let cookie = application.next_cookie;
         application.next_cookie += 1;
+        let data = if kind == Kind::Read { vec![0xdd; (cells * CELL) as usize] } else { Vec::new() };
+        application.asked.insert(cookie, Asked { kind, first, cells, version, fua, started, data });
+        self.course.requests += 1;
+        self.send(index, cookie);
+        self.empty_outbox(Peer::Application(index));
+    }
+
+    fn send(&mut self, index: usize, cookie: u64) {
+        let application = &mut self.applications[index];
+        let asked = &application.asked[&cookie];
+        let (offset, length) = (asked.first * CELL, (asked.cells * CELL) as u32);
+        let operation = match asked.kind {
+            Kind::Read => Operation::Read { offset, length, dont_fragment: false },
+            Kind::Write => Operation::Write { offset, length, fua: asked.fua },
+            Kind::Flush => Operation::Flush,
+        };
         let mut output = Vec::new();
         let session = application.session.as_mut().expect("it is ready");
         session.submit(cookie, operation, &mut output).expect("the export offers it");
-        if kind == Kind::Write {
-            for cell in first..first + cells {
-                output.extend(cell_bytes(version, cell, CELL));
-                self.history.write(cell, version, started, fua);
-            }
+        if asked.kind == Kind::Write {
+            let cells = asked.first..asked.first + asked.cells;
+            cells.for_each(|cell| output.extend(cell_bytes(asked.version, cell, CELL)));
         }
+        let version = asked.version;
         application.outbox.extend(output);
-        let data = if kind == Kind::Read { vec![0xdd; length as usize] } else { Vec::new() };
-        application.asked.insert(cookie, Asked { kind, first, cells, version, fua, started, data });
-        self.course.requests += 1;
+        if let Some(by) = application.connection
+            && version > 0
+        {
+            let node = self.connections[&by].node;
+            self.carried.entry((node, version)).or_default().push(by);
+        }
         note!(self, "application {index} asks {cookie}: {operation:?}, version {version}");
-        self.empty_outbox(Peer::Application(index));
     }
 
     pub(super) fn application_parts(&mut self, index: usize) -> Option<Parts<'_>> {
@@ -147,7 +174,7 @@ impl World {
     }
 
     pub(super) fn application_hears(&mut self, index: usize) {
-        let (mut consumed, mut is_refused) = (0, false);
+        let (mut consumed, mut is_refused, mut is_back) = (0, false, false);
         let mut output = Vec::new();
         loop {
             let application = &mut self.applications[index];
@@ -163,7 +190,10 @@ impl World {
             consumed += parsed.consumed;
             match parsed.event {
                 ClientEvent::NeedMore => break,
-                ClientEvent::Ready(_) => application.is_ready = true,
+                ClientEvent::Ready(_) => {
+                    application.is_ready = true;
+                    is_back = true;
+                }
                 ClientEvent::Data { cookie, offset, bytes } => {
                     let asked = application.asked.get_mut(&cookie).expect("the session knows its cookies");
                     let at = (offset - asked.first * CELL) as usize;
@@ -176,6 +206,11 @@ impl World {
         let application = &mut self.applications[index];
         application.input.drain(..consumed);
         application.outbox.extend(output);
+        if is_back {
+            // What came by an address is asked again, as QEMU's driver does it.
+            let again: Vec<u64> = application.asked.keys().copied().collect();
+            again.into_iter().for_each(|cookie| self.send(index, cookie));
+        }
         self.empty_outbox(Peer::Application(index));
         if let (true, Some(id)) = (is_refused, self.applications[index].connection) {
             self.cut(id);
@@ -232,22 +267,29 @@ impl World {
         }
     }
 
-    /// Its connection is gone, with its proxy. What becomes of what it had asked it cannot know, but that nothing of it comes over what it is told by the next one that it has written.
+    /// Its connection is gone. If its server is gone as well, what becomes of what it had asked it cannot know, but that nothing of it comes over what it is told by the next one that it has written; who
+    /// comes by an address asks again where that leads.
     pub(super) fn application_lost(&mut self, index: usize) {
         let now = self.tick();
         let application = &mut self.applications[index];
-        (application.connection, application.session, application.is_ready) = (None, None, false);
+        let connection = application.connection.take().and_then(|id| self.connections.get(&id));
+        let is_left = connection.is_some_and(|connection| self.nodes.contains_key(&connection.node));
+        (application.session, application.is_ready) = (None, false);
         application.input.clear();
         application.outbox.clear();
-        let asked = std::mem::take(&mut application.asked);
-        application.unsure_before = now;
-        // What it was told until now it cannot take for safe.
-        (self.untold_loss, self.doubted_through, self.false_word) = (None, now, None);
-        // It may have been on its way; the next run of the proxy has to say it.
-        self.kept_quiet = None;
-        for change in asked.values().filter(|asked| asked.kind == Kind::Write) {
-            let cells = change.first..change.first + change.cells;
-            cells.for_each(|cell| self.history.write_doubted(cell, change.version, now));
+        if self.address.is_none() || !is_left {
+            application.unsure_before = now;
+            // What it was told until now it cannot take for safe.
+            (self.untold_loss, self.doubted_through, self.false_word) = (None, now, None);
+            // It may have been on its way; the next run of the proxy has to say it.
+            self.kept_quiet = None;
+        }
+        if self.address.is_none() {
+            let asked = std::mem::take(&mut application.asked);
+            for change in asked.values().filter(|asked| asked.kind == Kind::Write) {
+                let cells = change.first..change.first + change.cells;
+                cells.for_each(|cell| self.history.write_doubted(cell, change.version, now));
+            }
         }
         self.course.disconnects += 1;
         self.think_after(index, 0);

@@ -16,10 +16,13 @@ const LATE_START_WITHIN_NS: u64 = 300_000_000;
 
 /// How far an order is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     Sent,
     Starting(u64),
     Fencing,
+    /// An address that moves is asked for on the wire; and the old path is fenced then.
+    Asking,
+    FencingMove,
     /// The proxy has this link to where it is to go.
     Opening(u64),
     Holding(u64),
@@ -29,38 +32,53 @@ enum Stage {
 pub(super) struct Doing {
     controller: u64,
     pub(super) order: Order,
-    stage: Stage,
+    pub(super) stage: Stage,
+    /// Where an address that moves was.
+    pub(super) taken_from: Vec<Place>,
     /// Nothing is heard of it.
     pub(super) is_mute: bool,
-    began: u64,
-}
-
-fn place_of(what: &What) -> Place {
-    match what {
-        What::Start { host, .. } | What::Probe { host, .. } | What::Stop { host, .. } => Place::Host(host.0),
-        What::Resize { host, .. } | What::Warm { host, .. } => Place::Host(host.0),
-        What::Fence { .. } => Place::Storage,
-        What::Look | What::Switch { .. } => Place::Application,
-    }
+    pub(super) began: u64,
 }
 
 impl World {
+    /// Where an order is carried out.
+    fn place_of(&self, what: &What) -> Place {
+        match what {
+            What::Start { host, .. } | What::Probe { host, .. } | What::Stop { host, .. } => {
+                Place::Host(host.0)
+            }
+            What::Resize { host, .. } | What::Warm { host, .. } => Place::Host(host.0),
+            What::Fence { .. } => Place::Storage,
+            What::Look | What::Switch { .. } if self.address.is_some() => Place::Controller,
+            What::Look | What::Switch { .. } => Place::Application,
+        }
+    }
+
     /// The controller gives an order; `late`: it lies in the network for a while.
     pub(super) fn take_order(&mut self, order: Order, is_mute: bool, late: u64) {
         let id = self.number();
         note!(self, "order {}: {:?}", self.orders, order.what);
         let deadline = self.controller_began + order.deadline.0;
         let began = self.now;
-        self.doing
-            .insert(id, Doing { controller: self.controller, order, stage: Stage::Sent, is_mute, began });
+        self.doing.insert(
+            id,
+            Doing {
+                controller: self.controller,
+                order,
+                stage: Stage::Sent,
+                taken_from: Vec::new(),
+                is_mute,
+                began,
+            },
+        );
         let delay = self.delay() + late;
         self.schedule(delay, Event::Begin(id));
         self.schedule(deadline.saturating_sub(self.now), Event::Deadline(id));
     }
 
-    fn finish(&mut self, id: u64, outcome: Outcome) {
+    pub(super) fn finish(&mut self, id: u64, outcome: Outcome) {
         let Some(doing) = self.doing.remove(&id) else { return };
-        let place = place_of(&doing.order.what);
+        let place = self.place_of(&doing.order.what);
         note!(self, "{} of volume: {outcome:?}", doing.order.what.word());
         if !doing.is_mute && doing.controller == self.controller && self.reaches(Place::Controller, place) {
             let delay = self.delay();
@@ -73,12 +91,12 @@ impl World {
     pub(super) fn begin_order(&mut self, id: u64) {
         let Some(doing) = self.doing.get(&id) else { return };
         let what = doing.order.what.clone();
-        let host = match place_of(&what) {
+        let host = match self.place_of(&what) {
             Place::Host(host) => Some(host as usize),
             _ => None,
         };
         let is_deaf = host.is_some_and(|host| self.now < self.hosts[host].deaf_until);
-        if !self.reaches(Place::Controller, place_of(&what)) || is_deaf {
+        if !self.reaches(Place::Controller, self.place_of(&what)) || is_deaf {
             self.doing.remove(&id);
             return;
         }
@@ -102,6 +120,7 @@ impl World {
             }
             What::Look => self.look_at_route(id),
             What::Fence { epoch, holder } => self.fence(id, epoch, holder),
+            What::Switch { .. } if self.address.is_some() => self.move_address(id),
             // Nobody listens there, which is known at once.
             What::Switch { .. } if self.proxy.is_none() => {
                 self.finish(id, Outcome::Refused("the proxy cannot be told".into()));
@@ -134,9 +153,20 @@ impl World {
         }
     }
 
-    fn appliance(&self, appliance: ApplianceId) -> Option<(u64, &super::node::Node)> {
+    pub(super) fn appliance(&self, appliance: ApplianceId) -> Option<(u64, &super::node::Node)> {
         let node = *self.appliances.get(&appliance)?;
         Some((node, &self.nodes[&node]))
+    }
+
+    /// What runs on a host.
+    pub(super) fn appliance_at(&self, host: u32) -> Option<ApplianceId> {
+        let is_there = |node: &&u64| self.nodes[*node].place == Place::Host(host);
+        self.appliances.iter().find(|(_, node)| is_there(node)).map(|(appliance, _)| *appliance)
+    }
+
+    /// Whether the controller has given an order up.
+    pub(super) fn is_past_its_time(&self, id: u64) -> bool {
+        self.clock() >= self.doing[&id].order.deadline
     }
 
     fn tell(
@@ -162,7 +192,8 @@ impl World {
 
     fn start(&mut self, id: u64, appliance: ApplianceId, host: HostId, epoch: u64) {
         let state = &self.hosts[host.0 as usize];
-        if state.in_use {
+        let is_taken = |other: ApplianceId| self.address.is_some() && other != appliance;
+        if state.in_use || self.appliance_at(host.0).is_some_and(is_taken) {
             return self.finish(id, Outcome::Refused("the address is in use".into()));
         }
         let node = match self.appliances.get(&appliance) {
@@ -185,19 +216,16 @@ impl World {
 
     /// The route is asked, and the lease, where there is one. Who does not answer is waited for until the deadline.
     fn look_at_route(&mut self, id: u64) {
-        if self.proxy.is_none() {
-            self.finish(id, Outcome::Refused("the proxy cannot be told".into()));
-            return;
+        let route = match (&self.address, self.proxy) {
+            // It was taken from where it was at first.
+            (Some(address), _) => u64::from(!address.is_at(Place::Storage)),
+            (None, Some(_)) => self.route.1,
+            (None, None) => return self.finish(id, Outcome::Refused("the proxy cannot be told".into())),
+        };
+        let lease = if self.leased { self.epoch_in_force() } else { Some(0) };
+        if let Some(lease) = lease {
+            self.finish(id, Outcome::Found { epoch: route.max(lease) });
         }
-        let mut epoch = self.route.1;
-        if self.leased {
-            let answers = self.storage.is_some_and(|node| !self.nodes[&node].hangs);
-            if !answers || !self.reaches(Place::Controller, Place::Storage) {
-                return;
-            }
-            epoch = epoch.max(self.lease.epoch);
-        }
-        self.finish(id, Outcome::Found { epoch });
     }
 
     // ---- Fence ------------------------------------------------------------------------------------------------
@@ -322,6 +350,19 @@ impl World {
                         self.finish(id, outcome);
                     }
                 }
+                Stage::FencingMove if self.storage == Some(node) => {
+                    let state = &self.nodes[&node];
+                    let volume = state.volume.expect("it was fenced");
+                    if state.service.fenced_in_flight(volume) == 0 {
+                        let machine = state.service.peek(volume);
+                        if machine.is_some_and(|machine| machine.first_in_doubt().is_some()) {
+                            self.put_address_back(id);
+                            self.finish(id, Outcome::Unknown("the storage side is in doubt".into()));
+                        } else {
+                            self.give_address(id);
+                        }
+                    }
+                }
                 Stage::Opening(link) if self.proxy == Some(node) && self.is_open(link) => self.hold(id, link),
                 Stage::Holding(link) if self.proxy == Some(node) => self.check_held(id, link),
                 _ => {}
@@ -415,6 +456,10 @@ impl World {
                 self.finish(id, Outcome::Refused("it did not serve in time".into()));
             }
             Stage::Fencing => self.finish(id, Outcome::Unknown("the old path is not drained".into())),
+            Stage::FencingMove => {
+                self.put_address_back(id);
+                self.finish(id, Outcome::Unknown("the old path is not drained".into()));
+            }
             Stage::Opening(link) => {
                 self.give_up_change(id, link, false, Outcome::Refused("nobody serves there".into()));
             }
@@ -426,8 +471,8 @@ impl World {
                     Outcome::NotDrained("the old path is not drained".into()),
                 );
             }
-            // It is on its way, or waits for another one.
-            Stage::Sent => {}
+            // It is on its way, or waits for another one; or it takes no longer.
+            Stage::Sent | Stage::Asking => {}
         }
     }
 }

@@ -36,7 +36,7 @@ impl World {
     pub(super) fn volumes(&self) -> Vec<(VolumeId, VolumeRoute)> {
         let route = VolumeRoute {
             name: "db".into(),
-            draining: Draining::ByItself,
+            draining: if self.address.is_some() { Draining::ByLease } else { Draining::ByItself },
             leased: self.leased,
             home: HostId(0),
             unfit: Vec::new(),
@@ -121,7 +121,8 @@ impl World {
             if is_deaf || !self.reaches(Place::Controller, place) {
                 continue;
             }
-            let is_told = self.proxy.is_some() && self.reaches(Place::Controller, Place::Application);
+            let is_told = self.address.is_some()
+                || (self.proxy.is_some() && self.reaches(Place::Controller, Place::Application));
             let there = self.appliances.iter().filter(|(_, node)| self.nodes[*node].place == place);
             let found = there.map(|(appliance, _)| Found {
                 appliance: *appliance,
@@ -140,6 +141,7 @@ impl World {
         note!(self, "the controller dies");
         self.told.extend(self.responses.decisions());
         self.controller += 1;
+        self.mover_died();
         self.controller_began = self.now;
         let volumes = self.volumes();
         // Not by what else is drawn: seeds that failed once are to take their course.

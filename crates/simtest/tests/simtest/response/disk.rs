@@ -34,7 +34,10 @@ impl World {
         if told.iter().any(|(cell, version)| self.disk.held(*cell) != *version) {
             note!(self, "changes are lost of which applications were told that they were done");
             self.course.told_and_lost += 1;
-            self.untold_loss = Some(now);
+            // Who comes by an address names no run, and connects anew now and then: of what was lost behind its back only a storage side knows that lived through it.
+            if self.address.is_none() || self.storage.is_some() {
+                self.untold_loss = Some(now);
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 //! Every read is explained by some order of the changes, no change that its application was told had failed, or that was lost with the proxy, comes back over a later one, nothing that came on a connection is
 //! begun before all is over that came on those whose place it takes, and in the end the cache is in place or the clients are on the original route, as the last decision says, and all can be read there.
 
+mod address;
 mod application;
 mod carrying;
 mod controller;
@@ -21,11 +22,12 @@ mod world;
 use crate::{LOG_LINES, commit, number};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
-use world::{Course, FAR, World};
+use world::{ADDRESS, Course, FAR, World};
 
 /// Seeds of an ordinary run of the suite; and of those with a server of others behind the storage side.
 const SEED_COUNT: u64 = 200;
 const FAR_COUNT: u64 = 100;
+const ADDRESS_COUNT: u64 = 100;
 
 /// A change that a killed run of the proxy had sent to an appliance whose host stood still came when the next run had been sent back to the storage side. The
 /// error of a flush that one had been told was told to nobody where the next one was fenced before it asked for a flush;
@@ -129,6 +131,27 @@ fn what_a_server_of_others_loses_is_told() {
     }
 }
 
+/// Clients come by an address that moves, with the disk at the storage side, and with a server of others behind that.
+#[test]
+fn clients_of_an_address_that_moves_lose_nothing() {
+    if number("FOREBAY_RESPONSE_SEED").is_some() {
+        return; // The first test runs it.
+    }
+    for first in [ADDRESS, ADDRESS | FAR] {
+        let first = first | number("FOREBAY_SEED_FIRST").unwrap_or(0);
+        let (seeds, all) = run_all(first, number("FOREBAY_RESPONSE_SEEDS").unwrap_or(ADDRESS_COUNT));
+        if seeds >= 100 {
+            assert!(
+                all.answers > 300 * seeds
+                    && all.switches > seeds / 2
+                    && all.strikes > seeds / 2
+                    && all.in_place > seeds / 8
+                    && all.original > seeds / 4
+            );
+        }
+    }
+}
+
 /// What they found is told by `docs/internals/simtest.md`.
 #[test]
 fn seeds_that_failed_once_do_not_fail_again() {
@@ -139,7 +162,7 @@ fn seeds_that_failed_once_do_not_fail_again() {
 
 #[test]
 fn a_response_takes_the_same_course_each_time() {
-    for seed in [0, 1, 2, FAR, FAR + 1] {
+    for seed in [0, 1, 2, FAR, FAR + 1, ADDRESS, ADDRESS + 1] {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }

@@ -197,6 +197,9 @@ impl World {
             }
             Role::Storage => {
                 self.storage = None;
+                if self.address.is_some() {
+                    self.untold_loss = None;
+                }
                 if !self.is_far {
                     self.leave_disk();
                 }
@@ -517,7 +520,8 @@ impl World {
         let node = self.nodes.get_mut(&id).expect("it takes a turn");
         node.under_way.insert(request.id, (version, now));
         let Some([connection]) = self.carried.get(&(id, version)).map(Vec::as_slice) else { return };
-        let place = self.places[connection];
+        // Clients have none.
+        let Some(&place) = self.places.get(connection) else { return };
         let successor = node.begun.iter().find(|begun| begun.takes_place_of(place));
         assert_eq!(
             successor, None,
@@ -526,7 +530,8 @@ impl World {
         let taken = node.taken[connection];
         for (earlier, began) in node.under_way.values().filter(|(_, began)| *began < taken) {
             let came_by = self.carried.get(&(id, *earlier)).into_iter().flatten();
-            let succeeded = came_by.map(|by| self.places[by]).find(|earlier| place.takes_place_of(*earlier));
+            let places = came_by.filter_map(|by| self.places.get(by));
+            let succeeded = places.copied().find(|earlier| place.takes_place_of(*earlier));
             assert_eq!(
                 succeeded, None,
                 "version {version}, which came at {place:?}, is begun while version {earlier} is under way, since {began}"

@@ -372,7 +372,7 @@ impl World {
 
     /// What runs on a host stands still, and nothing is heard there until then; what that is.
     fn pause_host(&mut self, host: u32, until: u64) -> Vec<u64> {
-        self.hosts[host as usize].deaf_until = until;
+        (self.hosts[host as usize].deaf_until, self.hosts[host as usize].still_until) = (until, until);
         let is_its = |node: &Node| node.place == Place::Host(host) && !node.hangs;
         let its: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_its(node)).map(|(id, _)| *id).collect();
         its.iter().for_each(|id| self.nodes.get_mut(id).expect("listed above").hangs = true);
@@ -445,7 +445,8 @@ impl World {
         let Some(lag) = self.lag.take_if(|lag| lag.host == host) else { return };
         note!(self, "host {host} lags no longer");
         if self.hosts[host as usize].deaf_until == lag.until {
-            self.hosts[host as usize].deaf_until = self.now;
+            (self.hosts[host as usize].deaf_until, self.hosts[host as usize].still_until) =
+                (self.now, self.now);
         }
         self.cuts.retain(|(place, _, until)| (*place, *until) != (Place::Host(host), lag.until));
         if lag.waits_at_door {

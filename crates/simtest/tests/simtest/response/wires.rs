@@ -26,6 +26,8 @@ pub(super) enum Destination {
     Server,
     Appliance(ApplianceId),
     Proxy,
+    /// Whoever has the address.
+    Address,
 }
 
 /// Who asks on a connection.
@@ -66,6 +68,7 @@ impl World {
 
     /// Opens a connection, if somebody listens there; its number, and the export's name.
     pub(super) fn connect(&mut self, peer: Peer, from: Place, to: Destination) -> Option<(u64, String)> {
+        let to = if to == Destination::Address { self.behind_address()? } else { to };
         let (node, export) = match to {
             Destination::Storage(epoch) => {
                 (self.storage?, epoch.map_or_else(|| "db".to_owned(), |epoch| format!("db@{epoch}")))
@@ -73,6 +76,7 @@ impl World {
             Destination::Server => (self.server?, "db".to_owned()),
             Destination::Appliance(appliance) => (*self.appliances.get(&appliance)?, "db".to_owned()),
             Destination::Proxy => (self.proxy?, "db".to_owned()),
+            Destination::Address => unreachable!("somebody has it"),
         };
         let state = &self.nodes[&node];
         if !self.reaches(from, state.place) || state.volume.is_none() || state.leaves {
@@ -130,15 +134,34 @@ impl World {
         connection.to_client.cut(&mut self.random);
         connection.is_cut = true;
         let node = connection.node;
-        if self.is_a_strangers(node) {
+        let is_by_address = self.address.is_some() && matches!(connection.peer, Peer::Application(_));
+        if is_by_address || self.is_a_strangers(node) {
             let connection = self.connections.get_mut(&id).expect("looked up above");
             connection.to_server =
                 Pipe { is_scheduled: connection.to_server.is_scheduled, is_ended: true, ..Pipe::default() };
+        }
+        if is_by_address {
+            // Who names nothing connects again to the same server, and has to hope that nothing of before comes late, as at any.
+        } else if self.is_a_strangers(node) {
             self.end_at_storage();
         } else {
             let connection = self.connections.get_mut(&id).expect("looked up above");
             connection.late_until = connection.late_until.max(self.now + late);
         }
+        self.schedule_arrival(id, true);
+        self.schedule_arrival(id, false);
+    }
+
+    /// A client's connection ends since its address has moved: what it had sent may be taken long after.
+    pub(super) fn sever(&mut self, id: u64) {
+        let late = if self.percent(50) { self.random.random_range(0..4 * WHILE_NS) } else { 0 };
+        let Some(connection) = self.connections.get_mut(&id).filter(|connection| !connection.is_cut) else {
+            return;
+        };
+        connection.to_server.cut(&mut self.random);
+        connection.to_client.cut(&mut self.random);
+        connection.is_cut = true;
+        connection.late_until = connection.late_until.max(self.now + late);
         self.schedule_arrival(id, true);
         self.schedule_arrival(id, false);
     }

@@ -1,5 +1,6 @@
 //! The world of one response: daemons, disks, networks and a controller on a virtual clock, everything drawn from one seed.
 
+use super::address::Address;
 use super::application::Application;
 use super::carrying::Doing;
 use super::controller::{rules, specs};
@@ -32,6 +33,9 @@ const END_NS: u64 = 24_000_000_000;
 /// Behind the storage side of seeds from here on is a server of others, as nbdkit is.
 pub(super) const FAR: u64 = 1 << 63;
 
+/// In seeds with this bit clients come by an address that moves, in place of a proxy.
+pub(super) const ADDRESS: u64 = 1 << 62;
+
 /// What happens at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -55,6 +59,8 @@ pub(super) enum Event {
     Strike(Failure),
     /// A host, the storage side's daemon or the proxy comes back.
     Back(Place),
+    /// An address that moves was asked for on the wire.
+    Asked(u64),
     /// A daemon that stood still goes on.
     Resume(u64),
     /// A host that lagged behind does.
@@ -71,6 +77,8 @@ pub(super) struct Host {
     pub(super) in_use: bool,
     pub(super) lies: bool,
     pub(super) deaf_until: u64,
+    /// Nothing on it moves until then.
+    pub(super) still_until: u64,
 }
 
 /// What a run did.
@@ -167,6 +175,8 @@ pub(super) struct World {
     pub(super) storage: Option<u64>,
     pub(super) server: Option<u64>,
     pub(super) proxy: Option<u64>,
+    /// In its place, an address that moves.
+    pub(super) address: Option<Address>,
     pub(super) appliances: BTreeMap<ApplianceId, u64>,
     pub(super) hosts: Vec<Host>,
     pub(super) cuts: Vec<(Place, Place, u64)>,
@@ -238,7 +248,7 @@ impl World {
         // None of those that failed once.
         let is_nameless = seed % 5 == 2;
         // Who has a lease to raise has it at the storage side, and a storage side without one is a stranger's itself.
-        let leased = random.random_range(0..3) > 0 || is_far;
+        let leased = random.random_range(0..3) > 0 || is_far || seed & ADDRESS != 0;
         let keeps = random.random_range(0..2) == 0;
         let strikes = Strike::draw(&mut random, is_far);
         let step_ns = [2_500_000, 2_500_000, 10_000_000][random.random_range(0..3)];
@@ -272,6 +282,7 @@ impl World {
             storage: None,
             server: None,
             proxy: None,
+            address: (seed & ADDRESS != 0).then(Address::at_first),
             appliances: BTreeMap::new(),
             hosts: vec![Host::default(); HOSTS as usize],
             cuts: Vec::new(),
@@ -317,7 +328,9 @@ impl World {
             world.server = Some(world.start_node(Role::Server, Place::Server, None));
         }
         world.start_storage();
-        world.proxy = Some(world.start_node(Role::Proxy, Place::Application, Some(world.route.0)));
+        if world.address.is_none() {
+            world.proxy = Some(world.start_node(Role::Proxy, Place::Application, Some(world.route.0)));
+        }
         for index in 0..2 {
             let depth = world.random.random_range(1..5);
             world.applications.push(Application::new(depth));
@@ -384,6 +397,7 @@ impl World {
             Event::Report(report) => self.hear_report(report),
             Event::Strike(failure) => self.strike(failure),
             Event::Back(place) => self.come_back(place),
+            Event::Asked(order) => self.asked(order),
             Event::Resume(node) => self.resume(node),
             Event::CatchUp(host) => self.catch_up(host),
             Event::Overdue(node) => self.end_node(node),
@@ -424,6 +438,7 @@ impl World {
     pub(super) fn kill_host(&mut self, host: u32, is_back: bool) {
         note!(self, "host {host} dies");
         self.hosts[host as usize].is_dead = true;
+        self.address.iter_mut().for_each(|address| address.host_died(host));
         let its: Vec<u64> =
             self.nodes.iter().filter(|(_, n)| n.place == Place::Host(host)).map(|(id, _)| *id).collect();
         its.into_iter().for_each(|node| self.kill_node(node));
@@ -440,7 +455,7 @@ impl World {
             Place::Server if self.server.is_none() => {
                 self.server = Some(self.start_node(Role::Server, Place::Server, None));
             }
-            Place::Application if self.proxy.is_none() => {
+            Place::Application if self.proxy.is_none() && self.address.is_none() => {
                 self.proxy = Some(self.start_node(Role::Proxy, Place::Application, Some(self.route.0)));
             }
             _ => {}
@@ -518,7 +533,9 @@ impl World {
         let status = self.status();
         note!(self, "at rest: {status:?}");
         if self.strikes.is_empty() {
-            assert_eq!((self.course.errors, self.course.disconnects), (0, 0), "clients noticed");
+            // An address that moves ends connections.
+            let disconnects = if self.address.is_some() { 0 } else { self.course.disconnects };
+            assert_eq!((self.course.errors, disconnects), (0, 0), "clients noticed");
         }
         if self.waits_for_a_host(&status) {
             self.course.waiting += 1;

@@ -1,0 +1,225 @@
+//! An address that moves, in place of a proxy: clients connect to whoever has it, and again when it has moved.
+//!
+//! As `actuate::route::AddressRoute` does it, from the controller's machine, so that a controller that dies leaves a move where it is: taken from
+//! where it is, asked for on the wire, fenced by the lease, given to the new host and announced. A host that cannot be asked may keep it. Whoever changes the order there changes it here.
+
+use super::carrying::Stage;
+use super::wires::{Destination, Peer, Place};
+use super::world::{Event, World, note};
+use forebay_appliance::service::{Holder as LeaseHolder, Lease};
+use forebay_control::response::{Outcome, Target, What};
+use forebay_units::Nanos;
+use std::collections::BTreeSet;
+
+/// A hundredth of how long is asked on the wire.
+const ASKED_NS: u64 = 1_000_000;
+
+/// Where it is.
+#[derive(Debug)]
+pub(super) struct Address {
+    /// Whose interface has it.
+    at: BTreeSet<Place>,
+    /// Who said so last: packets go there.
+    announced: Place,
+}
+
+impl Address {
+    /// Where the data is, as before there was any appliance.
+    pub(super) fn at_first() -> Address {
+        Address { at: BTreeSet::from([Place::Storage]), announced: Place::Storage }
+    }
+
+    pub(super) fn is_at(&self, place: Place) -> bool {
+        self.at.contains(&place)
+    }
+
+    fn give(&mut self, place: Place) {
+        self.at.insert(place);
+        self.announced = place;
+    }
+
+    pub(super) fn host_died(&mut self, host: u32) {
+        self.at.remove(&Place::Host(host));
+    }
+}
+
+fn place_of(to: Target) -> Place {
+    match to {
+        Target::Original => Place::Storage,
+        Target::Appliance { host, .. } => Place::Host(host.0),
+    }
+}
+
+impl World {
+    /// Whose server answers who connects to the address.
+    pub(super) fn behind_address(&self) -> Option<Destination> {
+        let address = self.address.as_ref()?;
+        let is_heard = |place: &&Place| self.is_on_the_wire(**place);
+        let announced = Some(&address.announced).filter(|place| address.at.contains(place));
+        match announced.filter(is_heard).or_else(|| address.at.iter().find(is_heard))? {
+            Place::Host(host) => self.appliance_at(*host).map(Destination::Appliance),
+            _ => Some(Destination::Storage(None)),
+        }
+    }
+
+    /// Whether a host answers whoever asks for an address of its; one that stands still does not.
+    fn is_on_the_wire(&self, place: Place) -> bool {
+        match place {
+            Place::Host(host) => {
+                let host = &self.hosts[host as usize];
+                !host.is_dead && self.now >= host.still_until
+            }
+            _ => true,
+        }
+    }
+
+    fn is_told(&self, place: Place) -> bool {
+        self.is_on_the_wire(place) && self.reaches(Place::Controller, place)
+    }
+
+    /// Who has the lease says which epoch is in force; nobody may answer.
+    pub(super) fn epoch_in_force(&self) -> Option<u64> {
+        let answers = self.storage.is_some_and(|node| !self.nodes[&node].hangs);
+        (answers && self.reaches(Place::Controller, Place::Storage)).then_some(self.lease.epoch)
+    }
+
+    /// An order to move the address begins.
+    pub(super) fn move_address(&mut self, id: u64) {
+        let doing = &self.doing[&id];
+        let What::Switch { to, epoch, .. } = doing.order.what else { unreachable!("it switches") };
+        if self.is_past_its_time(id) {
+            return self.finish(id, Outcome::Unknown("its time was over before it could begin".into()));
+        }
+        let Some(in_force) = self.epoch_in_force() else {
+            return self.finish(
+                id,
+                Outcome::Refused("the storage side does not say which epoch is in force".into()),
+            );
+        };
+        if epoch < in_force {
+            return self.finish(id, Outcome::Stale { epoch: in_force });
+        }
+        let new = place_of(to);
+        let serves = match to {
+            Target::Original => self.storage.is_some(),
+            Target::Appliance { appliance, .. } => self.appliances.contains_key(&appliance),
+        };
+        let has_it = &self.address.as_ref().expect("one that moves").at;
+        let old: Vec<Place> = has_it.iter().copied().filter(|place| self.is_told(*place)).collect();
+        if old == [new] {
+            self.address_is_at(to, epoch);
+            return self.finish(id, Outcome::Switched { pause: Nanos::ZERO });
+        }
+        if !serves || !self.is_told(new) {
+            return self.finish(id, Outcome::Refused("nobody serves there".into()));
+        }
+        for place in &old {
+            self.take_address_from(*place);
+        }
+        let doing = self.doing.get_mut(&id).expect("it begins");
+        (doing.stage, doing.taken_from) = (Stage::Asking, old);
+        self.schedule(ASKED_NS, Event::Asked(id));
+    }
+
+    /// Clients' connections end there; what is under way on them may be done yet.
+    fn take_address_from(&mut self, place: Place) {
+        note!(self, "the address is taken from {place:?}");
+        self.address.as_mut().expect("one that moves").at.remove(&place);
+        let is_its = |connection: &super::wires::Connection| {
+            matches!(connection.peer, Peer::Application(_))
+                && self.nodes.get(&connection.node).is_some_and(|node| node.place == place)
+        };
+        let its: Vec<u64> = self.connections.iter().filter(|(_, c)| is_its(c)).map(|(id, _)| *id).collect();
+        its.into_iter().for_each(|id| self.sever(id));
+    }
+
+    /// Nobody else has it, as far as can be heard: the old path is fenced.
+    pub(super) fn asked(&mut self, id: u64) {
+        let Some(doing) = self.doing.get(&id).filter(|doing| doing.stage == Stage::Asking) else { return };
+        let What::Switch { to, epoch, settled } = doing.order.what else { unreachable!("it switches") };
+        let new = place_of(to);
+        let others = &self.address.as_ref().expect("one that moves").at;
+        if others
+            .iter()
+            .any(|place| *place != new && self.is_on_the_wire(*place) && self.reaches(new, *place))
+        {
+            self.put_address_back(id);
+            return self.finish(id, Outcome::Refused("the address is in use".into()));
+        }
+        if settled {
+            return self.give_address(id);
+        }
+        let holder = if to == Target::Original { LeaseHolder::Original } else { LeaseHolder::Named };
+        if self.epoch_in_force().is_none() {
+            self.put_address_back(id);
+            return self.finish(id, Outcome::Unknown("the lease may have been raised".into()));
+        }
+        match self.lease.raised(Lease { epoch, holder }) {
+            Err(_) => {
+                let epoch = self.lease.epoch;
+                self.put_address_back(id);
+                self.finish(id, Outcome::Stale { epoch });
+            }
+            Ok(lease) => {
+                self.lease = lease;
+                let node = self.storage.expect("it answers");
+                let state = self.nodes.get_mut(&node).expect("it is there");
+                if let Some(volume) = state.volume {
+                    state.service.fence(volume, lease);
+                    self.doing.get_mut(&id).expect("looked up above").stage = Stage::FencingMove;
+                    return self.check_orders(node);
+                }
+                self.put_address_back(id);
+                self.finish(id, Outcome::Unknown("its origin is absent".into()));
+            }
+        }
+    }
+
+    /// The old path can do nothing any more.
+    pub(super) fn give_address(&mut self, id: u64) {
+        let doing = &self.doing[&id];
+        let What::Switch { to, epoch, .. } = doing.order.what else { unreachable!("it switches") };
+        let pause = Nanos(self.now - doing.began);
+        if !self.is_told(place_of(to)) {
+            self.put_address_back(id);
+            return self.finish(id, Outcome::Unknown("it cannot be given".into()));
+        }
+        self.address.as_mut().expect("one that moves").give(place_of(to));
+        self.address_is_at(to, epoch);
+        self.course.switches += 1;
+        self.finish(id, Outcome::Switched { pause });
+    }
+
+    fn address_is_at(&mut self, to: Target, epoch: u64) {
+        note!(self, "the address is at {to:?}");
+        let before = std::mem::replace(
+            &mut self.route,
+            match to {
+                Target::Original => (Destination::Storage(None), epoch),
+                Target::Appliance { appliance, .. } => (Destination::Appliance(appliance), epoch),
+            },
+        );
+        if let (Destination::Appliance(appliance), true) = (before.0, before.0 != self.route.0)
+            && let Some((_, node)) = self.appliance(appliance)
+            && let Place::Host(host) = node.place
+        {
+            self.left_behind(host);
+        }
+    }
+
+    /// The move failed: the address goes back to where somebody serves, of where it was.
+    pub(super) fn put_address_back(&mut self, id: u64) {
+        let places = std::mem::take(&mut self.doing.get_mut(&id).expect("the caller looked").taken_from);
+        for place in places.into_iter().filter(|place| self.is_told(*place)).collect::<Vec<_>>() {
+            note!(self, "the address is back at {place:?}");
+            self.address.as_mut().expect("one that moves").give(place);
+        }
+    }
+
+    /// What moves addresses dies with the controller, wherever it is.
+    pub(super) fn mover_died(&mut self) {
+        if self.address.is_some() {
+            self.doing.retain(|_, doing| !matches!(doing.order.what, What::Switch { .. }));
+        }
+    }
+}
