@@ -260,9 +260,10 @@ impl Route for AddressRoute {
         Ok(pause)
     }
 
-    /// The lease's. An address that is not on the original route's host was moved, or a move ended in the middle before there was any other: then it is 1 at least.
+    /// The lease's. An address that is not on the original route's host was moved, or a move ended in the middle before there was any other: then it is 1 at least. Without a lease nobody is moved.
     fn epoch(&self, deadline: Deadline) -> Result<u64, RouteError> {
-        let epoch = self.lease.as_ref().map_or(Ok(0), |lease| lease.epoch(deadline))?;
+        let Some(lease) = &self.lease else { return Ok(0) };
+        let epoch = lease.epoch(deadline)?;
         let home = self.places.iter().find(|place| place.holder == LeaseHolder::Original);
         match home.filter(|_| epoch == 0) {
             Some(home) => {
