@@ -4,7 +4,7 @@
 //! where it is, asked for on the wire, fenced by the lease, given to the new host and announced. A host that cannot be asked may keep it. Whoever changes the order there changes it here.
 
 use super::carrying::Stage;
-use super::wires::{Destination, Peer, Place};
+use super::wires::{Connection, Destination, Peer, Place};
 use super::world::{Event, World, note};
 use forebay_appliance::service::{Holder as LeaseHolder, Lease};
 use forebay_control::response::{Outcome, Target, What};
@@ -125,7 +125,7 @@ impl World {
     fn take_address_from(&mut self, place: Place) {
         note!(self, "the address is taken from {place:?}");
         self.address.as_mut().expect("one that moves").at.remove(&place);
-        let is_its = |connection: &super::wires::Connection| {
+        let is_its = |connection: &Connection| {
             matches!(connection.peer, Peer::Application(_))
                 && self.nodes.get(&connection.node).is_some_and(|node| node.place == place)
         };
@@ -213,6 +213,14 @@ impl World {
         for place in places.into_iter().filter(|place| self.is_told(*place)).collect::<Vec<_>>() {
             note!(self, "the address is back at {place:?}");
             self.address.as_mut().expect("one that moves").give(place);
+            // Clients come back to the server that they left: what was under way there is over by then, as with any connection that breaks.
+            let nodes = &self.nodes;
+            let is_its = |connection: &&mut Connection| {
+                connection.is_cut
+                    && matches!(connection.peer, Peer::Application(_))
+                    && nodes.get(&connection.node).is_some_and(|node| node.place == place)
+            };
+            self.connections.values_mut().filter(is_its).for_each(Connection::lose_what_is_under_way);
         }
     }
 

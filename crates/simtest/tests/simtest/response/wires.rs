@@ -50,6 +50,15 @@ pub(super) struct Connection {
     pub(super) late_until: u64,
 }
 
+impl Connection {
+    /// Nothing more of what its client sent arrives, but its end.
+    pub(super) fn lose_what_is_under_way(&mut self) {
+        self.late_until = 0;
+        self.to_server =
+            Pipe { is_scheduled: self.to_server.is_scheduled, is_ended: true, ..Pipe::default() };
+    }
+}
+
 /// The asking end of a connection.
 pub(super) struct Parts<'a> {
     pub(super) connection: u64,
@@ -136,9 +145,7 @@ impl World {
         let node = connection.node;
         let is_by_address = self.address.is_some() && matches!(connection.peer, Peer::Application(_));
         if is_by_address || self.is_a_strangers(node) {
-            let connection = self.connections.get_mut(&id).expect("looked up above");
-            connection.to_server =
-                Pipe { is_scheduled: connection.to_server.is_scheduled, is_ended: true, ..Pipe::default() };
+            self.connections.get_mut(&id).expect("looked up above").lose_what_is_under_way();
         }
         if is_by_address {
             // Who names nothing connects again to the same server, and has to hope that nothing of before comes late, as at any.
