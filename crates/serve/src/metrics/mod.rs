@@ -1,84 +1,23 @@
-//! Prometheus text, version 0.0.4, written by hand: our histograms are cumulative already, and their edges differ per volume.
+//! What Prometheus is told of a daemon.
 //!
 //! Names: `forebay_`, base units, counters end in `_total`. Every label value comes from the configuration or is a word of
 //! ours, so that the number of series is bounded by it.
 
-use crate::daemon::Shared;
-use crate::monitor::{LatencyTotals, Monitor};
+mod text;
+
+use crate::daemon::{Shared, State};
+use crate::monitor::Monitor;
 use crate::status::ControllerState;
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{FlashObservation, PlacingObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
-use forebay_units::Nanos;
-use forebay_workload::SizeHistogram;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::Ordering;
+use text::Text;
 
 /// The content type of what [`render`] returns.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// Families in the making.
-#[derive(Default)]
-struct Text {
-    text: String,
-}
-
-impl Text {
-    fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Into<f64>) {
-        self.text.push_str(name);
-        for (at, (label, value)) in labels.iter().enumerate() {
-            let _ = write!(self.text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escape(value));
-        }
-        if !labels.is_empty() {
-            self.text.push('}');
-        }
-        let value = value.into();
-        let _ = match value {
-            _ if value == f64::INFINITY => writeln!(self.text, " +Inf"),
-            _ => writeln!(self.text, " {value}"),
-        };
-    }
-
-    /// `at_most` are the edges and how many are at most as much; all are at most infinitely much.
-    fn histogram(
-        &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        at_most: impl Iterator<Item = (String, u64)>,
-        sum: f64,
-        count: u64,
-    ) {
-        let bucket = format!("{name}_bucket");
-        for (edge, count) in at_most.chain([("+Inf".to_owned(), count)]) {
-            self.sample(&bucket, &[labels, &[("le", &edge)]].concat(), count as f64);
-        }
-        self.sample(&format!("{name}_sum"), labels, sum);
-        self.sample(&format!("{name}_count"), labels, count as f64);
-    }
-
-    fn latencies(&mut self, name: &str, labels: &[(&str, &str)], edges: &[Nanos], totals: &LatencyTotals) {
-        let edges = edges.iter().map(|edge| edge.as_secs_f64().to_string());
-        let at_most = edges.zip(totals.at_most.iter().copied());
-        self.histogram(name, labels, at_most, totals.sum_ns as f64 / 1e9, totals.count);
-    }
-
-    fn sizes(&mut self, name: &str, labels: &[(&str, &str)], sizes: &SizeHistogram, bytes: u64) {
-        // What is longer than the last edge counts as it.
-        let at_most = sizes.cumulative().filter(|(edge, _)| *edge != SizeHistogram::HIGHEST);
-        let at_most = at_most.map(|(edge, count)| (edge.to_string(), count));
-        self.histogram(name, labels, at_most, bytes as f64, sizes.count());
-    }
-}
-
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
 
 /// The metrics of now.
 pub(crate) fn render(shared: &Shared) -> String {
@@ -105,59 +44,60 @@ pub(crate) fn render(shared: &Shared) -> String {
         })
         .collect();
     let mut text = Text::default();
+    daemon(&mut text, shared, clock_steps);
+    per_volume(&mut text, &volumes);
+    working_sets(&mut text, shared, &state);
+    caches(&mut text, &volumes);
+    flash(&mut text, shared, &volumes);
+    placement(&mut text, &volumes);
+    objectives(&mut text, &volumes);
+    origins(&mut text, shared, &volumes, &state.utilisation);
+    let memory = shared.config.cache_memory.as_f64();
+    let help = "What the caches of all volumes may take together.";
+    text.single("forebay_cache_memory_bytes", "gauge", help, memory);
+    controller(&mut text, shared, &state);
+    history(&mut text, shared);
+    snapshots(&mut text, shared);
+    text.finish()
+}
+
+fn daemon(text: &mut Text, shared: &Shared, clock_steps: u64) {
     text.family("forebay_build_info", "gauge", "The version that runs, as a label.");
     text.sample("forebay_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    text.family("forebay_start_time_seconds", "gauge", "When the daemon started, since 1970.");
-    text.sample("forebay_start_time_seconds", &[], shared.started_unix_ms as f64 / 1e3);
-    text.family("forebay_clock_steps_total", "counter", "Times that the wall clock was seen to be set.");
-    text.sample("forebay_clock_steps_total", &[], clock_steps as f64);
-    text.family("forebay_connections", "gauge", "Client connections, handshakes included.");
-    text.sample("forebay_connections", &[], shared.appliance.connections() as f64);
+    let started = shared.started_unix_ms as f64 / 1e3;
+    text.single("forebay_start_time_seconds", "gauge", "When the daemon started, since 1970.", started);
+    let help = "Times that the wall clock was seen to be set.";
+    text.single("forebay_clock_steps_total", "counter", help, clock_steps as f64);
+    let connections = shared.appliance.connections() as f64;
+    text.single("forebay_connections", "gauge", "Client connections, handshakes included.", connections);
+}
 
-    per_volume(&mut text, &volumes);
+fn working_sets(text: &mut Text, shared: &Shared, state: &State) {
     let name = "forebay_volume_working_set_bytes";
-    text.family(
-        name,
-        "gauge",
-        "Different data that clients read in the last whole window of the working set.",
-    );
+    let help = "Different data that clients read in the last whole window of the working set.";
+    text.family(name, "gauge", help);
     for volume in &shared.config.volumes {
         let monitor = state.monitors.get(&volume.name);
         if let Some(bytes) = monitor.and_then(|monitor| monitor.working_set_bytes(volume.block_size)) {
             text.sample(name, &[("volume", &volume.name)], bytes as f64);
         }
     }
-    caches(&mut text, &volumes);
-    flash(&mut text, shared, &volumes);
-    placement(&mut text, &volumes);
-    objectives(&mut text, &volumes);
-    origins(&mut text, shared, &volumes, &state.utilisation);
+}
 
-    text.family("forebay_cache_memory_bytes", "gauge", "What the caches of all volumes may take together.");
-    text.sample("forebay_cache_memory_bytes", &[], shared.config.cache_memory.as_f64());
-    text.family(
-        "forebay_controller_up",
-        "gauge",
-        "1 if decisions are made, 0 if the controller is dead or paused.",
-    );
-    let up = shared.controller_state(&state) == ControllerState::Running;
-    text.sample("forebay_controller_up", &[], f64::from(u8::from(up)));
-    text.family(
-        "forebay_controller_enabled",
-        "gauge",
-        "1 if the controller is to decide, 0 if it is paused or was never on: caches stay as they are then.",
-    );
-    text.sample("forebay_controller_enabled", &[], f64::from(u8::from(shared.switch.is_on())));
-    text.family("forebay_controller_intervals_total", "counter", "Control intervals observed.");
-    text.sample("forebay_controller_intervals_total", &[], shared.steps.load(Ordering::Relaxed) as f64);
-    text.family("forebay_controller_restarts_total", "counter", "Panics of the controller.");
-    text.sample("forebay_controller_restarts_total", &[], state.restarts as f64);
-    text.family(
-        "forebay_controller_step_seconds",
-        "gauge",
-        "How long the last control interval took to observe and decide.",
-    );
-    text.sample("forebay_controller_step_seconds", &[], state.last_step.as_secs_f64());
+fn controller(text: &mut Text, shared: &Shared, state: &State) {
+    let is_up = f64::from(u8::from(shared.controller_state(state) == ControllerState::Running));
+    let help = "1 if decisions are made, 0 if the controller is dead or paused.";
+    text.single("forebay_controller_up", "gauge", help, is_up);
+    let is_on = f64::from(u8::from(shared.switch.is_on()));
+    let help =
+        "1 if the controller is to decide, 0 if it is paused or was never on: caches stay as they are then.";
+    text.single("forebay_controller_enabled", "gauge", help, is_on);
+    let steps = shared.steps.load(Ordering::Relaxed) as f64;
+    text.single("forebay_controller_intervals_total", "counter", "Control intervals observed.", steps);
+    let restarts = state.restarts as f64;
+    text.single("forebay_controller_restarts_total", "counter", "Panics of the controller.", restarts);
+    let help = "How long the last control interval took to observe and decide.";
+    text.single("forebay_controller_step_seconds", "gauge", help, state.last_step.as_secs_f64());
     text.family("forebay_controller_decisions_total", "counter", "Decisions, by kind.");
     for (kind, count) in &state.decision_counts {
         text.sample("forebay_controller_decisions_total", &[("kind", kind)], *count as f64);
@@ -167,43 +107,42 @@ pub(crate) fn render(shared: &Shared) -> String {
         let labels = [("action", *action), ("outcome", *outcome)];
         text.sample("forebay_controller_actions_total", &labels, *count as f64);
     }
-    if let Some(history) = &shared.history {
-        let counters = history.counters();
-        for (name, help, counter) in [
-            ("forebay_history_rows_written_total", "Rows of the history written.", &counters.written),
-            ("forebay_history_rows_lost_total", "Rows of the history lost.", &counters.lost),
-            ("forebay_history_failures_total", "Failures of the history's database.", &counters.failures),
-        ] {
-            text.family(name, "counter", help);
-            text.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
-        }
+}
+
+fn history(text: &mut Text, shared: &Shared) {
+    let Some(history) = &shared.history else { return };
+    let counters = history.counters();
+    for (name, help, counter) in [
+        ("forebay_history_rows_written_total", "Rows of the history written.", &counters.written),
+        ("forebay_history_rows_lost_total", "Rows of the history lost.", &counters.lost),
+        ("forebay_history_failures_total", "Failures of the history's database.", &counters.failures),
+    ] {
+        text.single(name, "counter", help, counter.load(Ordering::Relaxed) as f64);
     }
-    if shared.config.snapshots.is_some() {
-        let counters = &shared.snapshot_counters;
-        for (name, help, counter) in [
-            ("forebay_snapshots_taken_total", "Snapshots of what caches hold, written.", &counters.taken),
-            (
-                "forebay_snapshots_failed_total",
-                "Snapshots that could not be taken or written.",
-                &counters.failed,
-            ),
-            (
-                "forebay_snapshots_expired_total",
-                "Snapshots deleted, since there were newer ones.",
-                &counters.expired,
-            ),
-            ("forebay_snapshots_written_bytes_total", "Bytes of snapshots.", &counters.bytes),
-            ("forebay_snapshots_used_total", "Snapshots read to load caches from.", &counters.used),
-            ("forebay_snapshots_refused_total", "Snapshots found damaged or foreign.", &counters.refused),
-        ] {
-            text.family(name, "counter", help);
-            text.sample(name, &[], counter.load(Ordering::Relaxed) as f64);
-        }
-        let name = "forebay_snapshots_taking_seconds_total";
-        text.family(name, "counter", "How long taking snapshots took all together, off the data path.");
-        text.sample(name, &[], counters.taking_us.load(Ordering::Relaxed) as f64 / 1e6);
+}
+
+fn snapshots(text: &mut Text, shared: &Shared) {
+    if shared.config.snapshots.is_none() {
+        return;
     }
-    text.text
+    let counters = &shared.snapshot_counters;
+    for (name, help, counter) in [
+        ("forebay_snapshots_taken_total", "Snapshots of what caches hold, written.", &counters.taken),
+        ("forebay_snapshots_failed_total", "Snapshots that could not be taken or written.", &counters.failed),
+        (
+            "forebay_snapshots_expired_total",
+            "Snapshots deleted, since there were newer ones.",
+            &counters.expired,
+        ),
+        ("forebay_snapshots_written_bytes_total", "Bytes of snapshots.", &counters.bytes),
+        ("forebay_snapshots_used_total", "Snapshots read to load caches from.", &counters.used),
+        ("forebay_snapshots_refused_total", "Snapshots found damaged or foreign.", &counters.refused),
+    ] {
+        text.single(name, "counter", help, counter.load(Ordering::Relaxed) as f64);
+    }
+    let name = "forebay_snapshots_taking_seconds_total";
+    let help = "How long taking snapshots took all together, off the data path.";
+    text.single(name, "counter", help, counters.taking_us.load(Ordering::Relaxed) as f64 / 1e6);
 }
 
 type Volumes<'a> = [(VolumeSnapshot, &'a Monitor)];
@@ -598,7 +537,7 @@ mod tests {
     use crate::monitor::tests::unused;
     use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
     use forebay_control::{Objective, Operations, VolumeId};
-    use forebay_units::Bytes;
+    use forebay_units::{Bytes, Nanos};
 
     #[test]
     fn numbers_stand_under_their_names() {
@@ -625,7 +564,7 @@ mod tests {
             per_volume(&mut text, &volumes);
             caches(&mut text, &volumes);
             objectives(&mut text, &volumes);
-            text.text
+            text.finish()
         };
         let (text, ended) = (told(None, &seen), told(Some(PrewarmEnd::Cancelled), &seen));
         let verdict = |word, count| {
