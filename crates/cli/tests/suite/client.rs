@@ -1,6 +1,7 @@
 //! A client of our own on one connection, that knows exactly which replies reached it before the connection ended.
 
-use forebay_nbd::client::{Config, Event, Operation, ProtocolError, Session};
+use forebay_nbd::client::{Config, Event, Export, Operation, ProtocolError, Session};
+use forebay_nbd::wire::Extent;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,12 +14,15 @@ struct Asked<T> {
     what: T,
     offset: u64,
     buffer: Vec<u8>,
+    extents: Vec<Extent>,
 }
 
 /// A reply: what was asked, the bytes read, or the error.
 pub(crate) struct Answer<T> {
     pub(crate) what: T,
     pub(crate) result: Result<Vec<u8>, String>,
+    /// Of a question about block status.
+    pub(crate) extents: Vec<Extent>,
 }
 
 /// One connection; requests carry a `T` that their answers bring back.
@@ -84,6 +88,11 @@ impl<T> Client<T> {
         }
     }
 
+    /// What was opened.
+    pub(crate) fn export(&self) -> &Export {
+        self.session.export().expect("it was opened before anybody had this")
+    }
+
     /// Requests in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.asked.len()
@@ -97,7 +106,8 @@ impl<T> Client<T> {
         };
         self.session.submit(self.next_cookie, operation, &mut self.output).expect("a valid request");
         self.output.extend_from_slice(data);
-        self.asked.insert(self.next_cookie, Asked { what, offset, buffer: vec![0; length] });
+        let asked = Asked { what, offset, buffer: vec![0; length], extents: Vec::new() };
+        self.asked.insert(self.next_cookie, asked);
         self.next_cookie += 1;
     }
 
@@ -137,10 +147,14 @@ impl<T> Client<T> {
                     let start = (offset - asked.offset) as usize;
                     asked.buffer[start..start + bytes.len()].copy_from_slice(bytes);
                 }
+                Event::Extents { cookie, extents } => {
+                    self.asked.get_mut(&cookie).expect("it was asked for").extents.extend(extents);
+                }
                 Event::Done { cookie, result } => {
-                    let asked = self.asked.remove(&cookie).expect("it was asked for");
-                    let result = result.map(|()| asked.buffer).map_err(|error| error.to_string());
-                    answers.push(Answer { what: asked.what, result });
+                    let Asked { what, buffer, extents, .. } =
+                        self.asked.remove(&cookie).expect("it was asked for");
+                    let result = result.map(|()| buffer).map_err(|error| error.to_string());
+                    answers.push(Answer { what, result, extents });
                 }
                 _ => {}
             }

@@ -5,6 +5,9 @@
 //! applies overlapping changes in the order in which they came. So a sector holds a version that is not older than the newest that
 //! was acknowledged or read, and that was sent.
 //!
+//! Where several connections write to one sector ([`Ledger::with_races`]), those that are under way together may be applied in any order: what is acknowledged is then no older than
+//! the oldest of them. Whoever reads while nobody writes sees the same as the last who did.
+//!
 //! Behind a disk that loses power there is a second bound, [`Ledger::behind_flushes`]: what no flush covers may be gone, back to the
 //! version that was on stable storage. From a loss on until it is written again a sector may show either, in turn: a cache may have
 //! outlived the loss.
@@ -55,12 +58,14 @@ struct Sector {
     promised: u64,
     /// What was lost is not written again yet, and may be shown by a cache.
     is_shaken: bool,
+    /// What it showed while nobody wrote (zeroes: `None`), with the last version that had been sent.
+    settled: Option<(u64, Option<u64>)>,
 }
 
 impl Sector {
     fn holding(version: u64, zeroes: bool) -> Sector {
         let versions = VecDeque::from([(version, zeroes)]);
-        Sector { versions, floor: version, promised: 0, is_shaken: false }
+        Sector { versions, floor: version, promised: 0, is_shaken: false, settled: None }
     }
 
     /// The least that a loss of power leaves.
@@ -87,6 +92,17 @@ pub(crate) struct Floors {
     versions: Vec<u64>,
     /// How many losses there had been.
     losses: usize,
+    /// How many writes had been sent to any sector.
+    writes: u64,
+    /// No write to any of these was under way.
+    is_quiet: bool,
+}
+
+impl Floors {
+    /// Those of `count` of these sectors, from the `index`th on.
+    pub(crate) fn of(&self, index: usize, count: usize) -> Floors {
+        Floors { versions: self.versions[index..index + count].to_vec(), ..*self }
+    }
 }
 
 /// All sectors of a volume, and every write that was sent.
@@ -96,6 +112,8 @@ pub(crate) struct Ledger {
     writes: Vec<Write>,
     /// What is acknowledged is kept, as it is where only a process dies.
     keeps_at_once: bool,
+    /// Writes that are under way together are of several connections.
+    lets_race: bool,
     /// Versions that were sent and are not answered.
     in_flight: BTreeSet<u64>,
     /// Those of them that were when power was lost.
@@ -109,9 +127,22 @@ struct Write {
     first: usize,
     count: usize,
     zeroes: bool,
+    /// As several requests, whose borders need not be those of sectors.
+    is_in_pieces: bool,
+    is_acknowledged: bool,
+    /// Writes that were under way when it was sent, to some of these sectors.
+    rivals: Vec<u64>,
 }
 
 impl Write {
+    fn new(first: usize, count: usize, zeroes: bool) -> Write {
+        Write { first, count, zeroes, is_in_pieces: false, is_acknowledged: false, rivals: Vec::new() }
+    }
+
+    fn overlaps(&self, first: usize, count: usize) -> bool {
+        self.first < first + count && first < self.first + self.count
+    }
+
     fn covers(&self, sector: usize) -> bool {
         (self.first..self.first + self.count).contains(&sector)
     }
@@ -122,8 +153,9 @@ impl Ledger {
     pub(crate) fn new(sectors: usize) -> Ledger {
         Ledger {
             sectors: (0..sectors).map(|_| Sector::holding(0, true)).collect(),
-            writes: vec![Write { first: 0, count: sectors, zeroes: true }],
+            writes: vec![Write { is_acknowledged: true, ..Write::new(0, sectors, true) }],
             keeps_at_once: true,
+            lets_race: false,
             in_flight: BTreeSet::new(),
             raced: BTreeSet::new(),
             losses: Vec::new(),
@@ -135,14 +167,29 @@ impl Ledger {
         Ledger { keeps_at_once: false, ..Ledger::new(sectors) }
     }
 
+    /// The same, where writes that are under way together may be applied in any order.
+    pub(crate) fn with_races(self) -> Ledger {
+        Ledger { lets_race: true, ..self }
+    }
+
     /// A write of `count` sectors from `first` on is about to be sent; its version.
     pub(crate) fn send(&mut self, first: usize, count: usize, zeroes: bool) -> u64 {
         let version = self.writes.len() as u64;
-        self.writes.push(Write { first, count, zeroes });
+        let is_rival =
+            |version: &&u64| self.lets_race && self.writes[**version as usize].overlaps(first, count);
+        let rivals = self.in_flight.iter().filter(is_rival).copied().collect();
+        self.writes.push(Write { rivals, ..Write::new(first, count, zeroes) });
         self.in_flight.insert(version);
         for sector in &mut self.sectors[first..first + count] {
             sector.versions.push_back((version, zeroes));
         }
+        version
+    }
+
+    /// The same, about to be sent as several requests: unless all of them are acknowledged, a part of a sector may stay.
+    pub(crate) fn send_in_pieces(&mut self, first: usize, count: usize) -> u64 {
+        let version = self.send(first, count, false);
+        self.writes[version as usize].is_in_pieces = true;
         version
     }
 
@@ -159,18 +206,27 @@ impl Ledger {
     fn complete(&mut self, version: u64, is_kept: bool) {
         self.in_flight.remove(&version);
         let has_raced = self.raced.remove(&version);
+        self.writes[version as usize].is_acknowledged = true;
         let Write { first, count, .. } = self.writes[version as usize];
-        for sector in &mut self.sectors[first..first + count] {
+        for at in first..first + count {
+            let oldest = self.oldest_beside(version, at);
+            let sector = &mut self.sectors[at];
             if is_kept {
-                sector.keep(version);
+                sector.keep(oldest);
             } else if !has_raced {
-                sector.promised = version;
+                sector.promised = oldest;
             }
             if is_kept || !has_raced {
-                sector.raise(version);
+                sector.raise(oldest);
                 sector.is_shaken = false;
             }
         }
+    }
+
+    /// The oldest version that a sector may show once it has held `version`: of one that was under way with it the place in the order is not known.
+    fn oldest_beside(&self, version: u64, at: usize) -> u64 {
+        let rivals = self.writes[version as usize].rivals.iter().copied();
+        rivals.filter(|rival| self.writes[*rival as usize].covers(at)).fold(version, u64::min)
     }
 
     /// The write failed, or its answer will not come: it was done, or will be, or not.
@@ -181,16 +237,24 @@ impl Ledger {
 
     /// Whether a write to any of these sectors is not answered.
     pub(crate) fn is_being_written(&self, first: usize, count: usize) -> bool {
-        self.in_flight.iter().any(|version| {
-            let write = &self.writes[*version as usize];
-            write.first < first + count && first < write.first + write.count
-        })
+        self.in_flight.iter().any(|version| self.writes[*version as usize].overlaps(first, count))
+    }
+
+    /// The same of a write that was sent in pieces.
+    pub(crate) fn is_being_pieced(&self, first: usize, count: usize) -> bool {
+        let mut writes = self.in_flight.iter().map(|version| &self.writes[*version as usize]);
+        writes.any(|write| write.is_in_pieces && write.overlaps(first, count))
     }
 
     /// The oldest version that each of these sectors may hold: to be asked before a read, or a flush of all of them, is sent.
     pub(crate) fn floors(&self, first: usize, count: usize) -> Floors {
         let versions = self.sectors[first..first + count].iter().map(|sector| sector.floor).collect();
-        Floors { versions, losses: self.losses.len() }
+        Floors {
+            versions,
+            losses: self.losses.len(),
+            writes: self.writes.len() as u64,
+            is_quiet: !self.is_being_written(first, count),
+        }
     }
 
     /// The least that the `index`th of these may be shown with by now, which is sector `at`.
@@ -221,6 +285,7 @@ impl Ledger {
         for sector in self.sectors.iter_mut().filter(|sector| sector.versions.len() > 1) {
             sector.floor = sector.stable();
             sector.is_shaken = true;
+            sector.settled = None;
         }
         self.losses.push(self.sectors.iter().map(Sector::stable).collect());
         self.raced = self.in_flight.clone();
@@ -243,12 +308,34 @@ impl Ledger {
             let floor = self.floor_since(floors, index, at);
             if shown(at as u64, bytes).is_ok() || !self.is_mixture(at, bytes, floor) {
                 self.check_sector(at, bytes, floor)?;
+                self.check_settled(at, bytes, floors)?;
             }
         }
         Ok(())
     }
 
-    /// Whether every word of a sector is that of some version that it held from `floor` on.
+    /// That a sector which nobody has written shows what it showed before.
+    fn check_settled(&mut self, at: usize, bytes: &[u8], floors: &Floors) -> Result<(), String> {
+        let sector = &self.sectors[at];
+        let last = sector.versions.back().map_or(0, |(version, _)| *version);
+        let is_quiet = floors.is_quiet && last < floors.writes && floors.losses == self.losses.len();
+        let mut versions = sector.versions.iter().map(|(version, _)| &self.writes[*version as usize]);
+        if !is_quiet || sector.is_shaken || !versions.all(|write| write.is_acknowledged) {
+            return Ok(());
+        }
+        let shown = shown(at as u64, bytes)?;
+        match sector.settled {
+            Some((since, before)) if since == last && before != shown => Err(format!(
+                "sector {at} holds {shown:?}, and held {before:?} before, and nobody has written it since"
+            )),
+            _ => {
+                self.sectors[at].settled = Some((last, shown));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether every byte of a sector is that of some version that it held from `floor` on.
     fn is_mixture(&self, at: usize, bytes: &[u8], floor: u64) -> bool {
         let since = self.writes.iter().enumerate().skip(floor as usize).filter(|(_, write)| write.covers(at));
         let contents: Vec<[u8; SECTOR]> = since
@@ -260,10 +347,13 @@ impl Ledger {
                 bytes
             })
             .collect();
-        (0..SECTOR).step_by(8).all(|word| {
-            let word = word..word + 8;
-            contents.iter().any(|content| content[word.clone()] == bytes[word.clone()])
-        })
+        (0..SECTOR).all(|place| contents.iter().any(|content| content[place] == bytes[place]))
+    }
+
+    /// Whether a part of a write from `floor` on may have stayed in a sector.
+    fn may_be_torn(&self, at: usize, floor: u64) -> bool {
+        let mut since = self.writes.iter().skip(floor as usize);
+        since.any(|write| write.is_in_pieces && write.covers(at))
     }
 
     fn check_sector(&mut self, at: usize, bytes: &[u8], floor: u64) -> Result<(), String> {
@@ -301,7 +391,8 @@ impl Ledger {
             },
         };
         if !sector.is_shaken {
-            sector.raise(version);
+            let oldest = self.oldest_beside(version, at);
+            self.sectors[at].raise(oldest);
         }
         Ok(())
     }
@@ -310,7 +401,12 @@ impl Ledger {
     pub(crate) fn check_all(&mut self, volume: &[u8]) -> Result<(), String> {
         let floors = self.floors(0, self.sectors.len());
         for (at, bytes) in volume.chunks_exact(SECTOR).enumerate() {
-            self.check_sector(at, bytes, floors.versions[at])?;
+            let floor = floors.versions[at];
+            let is_whole = shown(at as u64, bytes).is_ok();
+            if is_whole || !self.may_be_torn(at, floor) || !self.is_mixture(at, bytes, floor) {
+                self.check_sector(at, bytes, floor)?;
+                self.check_settled(at, bytes, &floors)?;
+            }
         }
         Ok(())
     }
@@ -514,4 +610,48 @@ fn a_write_that_failed_may_be_there_and_does_not_go_again_once_it_was_seen() {
     ledger.acknowledge(last);
     assert!(ledger.check_all(&holding(0, failed)).is_err());
     ledger.check_all(&holding(0, last)).unwrap();
+}
+
+#[test]
+fn of_a_write_in_pieces_a_part_may_stay_unless_all_of_it_is_acknowledged() {
+    let mut ledger = Ledger::behind_flushes(1);
+    let old = ledger.send(0, 1, false);
+    ledger.acknowledge(old);
+    let new = ledger.send_in_pieces(0, 1);
+    ledger.give_up(new);
+    let mut torn = holding(0, new);
+    torn[..101].copy_from_slice(&holding(0, old)[..101]);
+    ledger.check_all(&torn).unwrap();
+    torn[300] ^= 1;
+    assert!(ledger.check_all(&torn).is_err());
+    torn[300] ^= 1;
+    let last = ledger.send_in_pieces(0, 1);
+    ledger.acknowledge(last);
+    assert!(ledger.check_all(&torn).is_err());
+    ledger.check_all(&holding(0, last)).unwrap();
+}
+
+#[test]
+fn of_writes_that_were_under_way_together_either_may_be_the_last_and_it_stays() {
+    let mut ledger = Ledger::new(1).with_races();
+    let (one, other) = (ledger.send(0, 1, false), ledger.send(0, 1, false));
+    ledger.acknowledge(other);
+    let shows = |ledger: &mut Ledger, version| {
+        let floors = ledger.floors(0, 1);
+        ledger.check(0, &holding(0, version), &floors)
+    };
+    shows(&mut ledger, other).unwrap();
+    shows(&mut ledger, one).unwrap();
+    assert!(shows(&mut ledger, 0).unwrap_err().contains("lost"));
+    let early = ledger.floors(0, 1);
+    ledger.acknowledge(one);
+    shows(&mut ledger, one).unwrap();
+    assert!(shows(&mut ledger, other).unwrap_err().contains("nobody has written"));
+    assert!(ledger.check_all(&holding(0, other)).is_err());
+    ledger.check_all(&holding(0, one)).unwrap();
+    // Who had asked before may have been answered before.
+    ledger.check(0, &holding(0, other), &early).unwrap();
+    let last = ledger.send(0, 1, false);
+    ledger.acknowledge(last);
+    assert!(shows(&mut ledger, one).is_err() && shows(&mut ledger, last).is_ok());
 }

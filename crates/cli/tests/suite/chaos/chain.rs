@@ -1,12 +1,12 @@
 //! Clients -> a proxy -> [a relay, or an appliance] -> the relay -> the storage side -> a stranger's server, or a file; and the ways between them.
 
+use super::SIZE_BYTES;
 use super::client::{Lane, Unanswered, Volume};
 use super::draw::Draw;
 use super::origin::{self, Origin};
 use super::parts::{Parts, Status};
 use super::relay::{self, Relay};
 use super::truth::Truth;
-use super::{SECTORS, SIZE_BYTES};
 use forebay_actuate::Deadline;
 use forebay_actuate::route::LeaseHolder;
 use rustix::process::Signal;
@@ -65,7 +65,7 @@ impl<'a> Chain<'a> {
             let draw = Draw::new(draw.below(usize::MAX) as u64, 0);
             Some(Origin::start(&parts.path("origin.sock"), SIZE_BYTES, draw))
         };
-        let relay = Relay::start(&parts.path("relay.sock"), &parts.path("watch.sock"));
+        let relay = Relay::start(Some(&parts.path("relay.sock")), &parts.path("watch.sock"));
         let (appliance, epoch, appliances) = (None, 0, 0);
         let mut chain = Chain { parts, truth, origin, relay, plan, until, appliance, epoch, appliances };
         chain.parts.note(&chain.describe());
@@ -160,17 +160,17 @@ impl<'a> Chain<'a> {
     }
 
     pub(super) fn volume(socket: &'a Path, truth: &'a Truth) -> Volume<'a> {
-        Volume { socket, truth, sectors: SECTORS }
+        Volume { socket, truth }
     }
 
     pub(super) fn raise(&self, epoch: u64, holder: LeaseHolder) -> Status {
         let body = json!({ "epoch": epoch, "holder": holder, "within_s": 10 });
-        self.parts.order(WATCH, "POST", "lease", &body)
+        self.parts.order(WATCH, "POST", "volumes/db/lease", &body)
     }
 
     pub(super) fn send(&self, to: &str, epoch: u64, is_settled: bool, within_s: u64) -> Status {
         let body = json!({ "to": to, "epoch": epoch, "settled": is_settled, "within_s": within_s });
-        self.parts.order(PROXY, "POST", "route", &body)
+        self.parts.order(PROXY, "POST", "volumes/db/route", &body)
     }
 
     /// Has everything behave again that was told to misbehave; an error if somebody has ended by itself.

@@ -3,9 +3,9 @@
 use super::PATIENCE;
 use super::draw::Draw;
 use super::truth::{Outcome, Truth};
-use crate::client::Client;
+use crate::client::{Answer, Client};
 use crate::ledger::{Floors, SECTOR, content};
-use forebay_nbd::client::Operation;
+use forebay_nbd::client::{Export, Operation};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,6 @@ const WHOLE_SECTORS: usize = 256;
 pub(super) struct Volume<'a> {
     pub(super) socket: &'a Path,
     pub(super) truth: &'a Truth,
-    pub(super) sectors: usize,
 }
 
 /// Why a request has no good answer.
@@ -32,60 +31,90 @@ pub(super) enum Unanswered {
 
 use Unanswered::{Broken, Ended, Failed};
 
-fn bytes(count: usize) -> u32 {
+pub(super) fn bytes(count: usize) -> u32 {
     (count * SECTOR) as u32
 }
 
-fn place(first: usize) -> u64 {
+pub(super) fn place(first: usize) -> u64 {
     (first * SECTOR) as u64
 }
 
 /// One connection.
 pub(super) struct Lane<'a> {
-    volume: Volume<'a>,
-    client: Client<()>,
+    pub(super) volume: Volume<'a>,
+    client: Client<usize>,
 }
 
 impl<'a> Lane<'a> {
     pub(super) fn connect(volume: Volume<'a>) -> Result<Lane<'a>, Unanswered> {
         let began = Instant::now();
-        match Client::connect_within(volume.socket, "db", PATIENCE) {
+        let name = volume.truth.name();
+        match Client::connect_within(volume.socket, &name, PATIENCE) {
+            // Somebody else has that name by now.
+            Ok(_) if volume.truth.name() != name => Err(Ended),
             Ok(client) => Ok(Lane { volume, client }),
             Err(_) if began.elapsed() < PATIENCE => Err(Ended),
             Err(error) => Err(Broken(format!("nobody is let in within {PATIENCE:?}: {error}"))),
         }
     }
 
-    fn ask(&mut self, operation: Operation, data: &[u8]) -> Result<Vec<u8>, Unanswered> {
+    /// What it offers.
+    pub(super) fn export(&self) -> &Export {
+        self.client.export()
+    }
+
+    /// Asks for all of these at once, each with the data of a write; their answers, in this order.
+    pub(super) fn ask_all(&mut self, asked: &[(Operation, &[u8])]) -> Result<Vec<Answer<usize>>, Unanswered> {
         let began = Instant::now();
-        self.client.ask(operation, data, ());
+        for (number, (operation, data)) in asked.iter().enumerate() {
+            self.client.ask(*operation, data, number);
+        }
         self.client.send();
-        loop {
+        let mut answered = Vec::new();
+        while answered.len() < asked.len() {
             match self.client.receive() {
-                Some(answers) => {
-                    if let Some(answer) = answers.into_iter().next() {
-                        return answer.result.map_err(|_| Failed);
-                    }
-                }
+                Some(answers) => answered.extend(answers),
                 None if began.elapsed() < PATIENCE => return Err(Ended),
                 None => {}
             }
-            if began.elapsed() >= PATIENCE {
+            if began.elapsed() >= PATIENCE && answered.len() < asked.len() {
+                let operation = asked[0].0;
                 return Err(Broken(format!("no answer to {operation:?} within {PATIENCE:?}")));
             }
         }
+        answered.sort_by_key(|answer| answer.what);
+        Ok(answered)
+    }
+
+    pub(super) fn ask(&mut self, operation: Operation, data: &[u8]) -> Result<Vec<u8>, Unanswered> {
+        let answers = self.ask_all(&[(operation, data)])?;
+        answers.into_iter().next().expect("there is one to each").result.map_err(|_| Failed)
     }
 
     pub(super) fn read(&mut self, first: usize, count: usize) -> Result<(), Unanswered> {
         let floors: Floors = self.volume.truth.reading(first, count);
         let operation = Operation::Read { offset: place(first), length: bytes(count), dont_fragment: false };
         let answer = self.ask(operation, &[]);
-        match &answer {
-            Ok(bytes) => self.volume.truth.read(first, Some(bytes), &floors).map_err(Broken)?,
-            Err(Failed) => self.volume.truth.read(first, None, &floors).map_err(Broken)?,
-            Err(_) => self.volume.truth.cut_off(),
-        }
+        self.judge_read(first, answer.as_deref(), &floors)?;
         answer.map(drop)
+    }
+
+    /// Holds what came of a read against the truth.
+    pub(super) fn judge_read(
+        &self,
+        first: usize,
+        answer: Result<&[u8], &Unanswered>,
+        floors: &Floors,
+    ) -> Result<(), Unanswered> {
+        let bytes = match answer {
+            Ok(bytes) => Some(bytes),
+            Err(Failed) => None,
+            Err(_) => {
+                self.volume.truth.cut_off();
+                return Ok(());
+            }
+        };
+        self.volume.truth.read(first, bytes, floors).map_err(Broken)
     }
 
     /// Where nobody else is writing.
@@ -117,7 +146,7 @@ impl<'a> Lane<'a> {
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Unanswered> {
-        let flush = self.volume.truth.flushing(self.volume.sectors);
+        let flush = self.volume.truth.flushing();
         let answer = self.ask(Operation::Flush, &[]);
         match &answer {
             Ok(_) => self.volume.truth.flushed(&flush).map_err(Broken)?,
@@ -129,15 +158,16 @@ impl<'a> Lane<'a> {
 
     /// Reads all of it.
     pub(super) fn read_whole(&mut self) -> Result<(), Unanswered> {
-        let mut starts = (0..self.volume.sectors).step_by(WHOLE_SECTORS);
-        starts.try_for_each(|first| self.read(first, WHOLE_SECTORS))
+        let sectors = self.volume.truth.sectors;
+        let mut starts = (0..sectors).step_by(WHOLE_SECTORS);
+        starts.try_for_each(|first| self.read(first, WHOLE_SECTORS.min(sectors - first)))
     }
 
     /// Asks for something.
-    fn step(&mut self, draw: &mut Draw) -> Result<(), Unanswered> {
+    pub(super) fn step(&mut self, draw: &mut Draw) -> Result<(), Unanswered> {
         let count = draw.of(&[1, 8, 8, 8, 8, 16, 64]);
         // Most meet in an eighth of it.
-        let area = if draw.percent(70) { self.volume.sectors / 8 } else { self.volume.sectors };
+        let area = if draw.percent(70) { self.volume.truth.sectors / 8 } else { self.volume.truth.sectors };
         let mut first = draw.below(area - count + 1);
         if draw.percent(80) {
             first = first / 8 * 8;
@@ -152,13 +182,21 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// What a client asks for next.
+pub(super) type Step = fn(&mut Lane<'_>, &mut Draw) -> Result<(), Unanswered>;
+
 /// Asks for one thing after the other until it is told to stop. What is asked follows from `draw`.
-pub(super) fn work(volume: Volume<'_>, mut draw: Draw, is_over: impl Fn() -> bool) -> Result<(), String> {
+pub(super) fn work(
+    volume: Volume<'_>,
+    step: Step,
+    mut draw: Draw,
+    is_over: impl Fn() -> bool,
+) -> Result<(), String> {
     let mut lane = None;
     while !is_over() {
         let result = match &mut lane {
             None => Lane::connect(volume).map(|connected| lane = Some(connected)),
-            Some(lane) => lane.step(&mut draw),
+            Some(lane) => step(lane, &mut draw),
         };
         match result {
             Ok(()) | Err(Failed) => {}

@@ -1,8 +1,10 @@
 //! What strikes a chain. The order of the strikes and everything about each follow from the seed; when they meet what does not.
 
+use super::Struck;
 use super::chain::{Chain, PROXY, WATCH};
 use super::draw::Draw;
 use super::origin;
+use super::parts::Parts;
 use super::relay::{self, Side};
 use forebay_actuate::route::LeaseHolder;
 use rustix::process::Signal;
@@ -10,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-enum Strike {
+pub(super) enum Strike {
     ToAppliance,
     Back,
     KillAppliance,
@@ -54,37 +56,41 @@ const STRIKES: [(Strike, usize); 16] = [
     (ReadWhole, 1),
 ];
 
-const KILLS: [Signal; 3] = [Signal::KILL, Signal::KILL, Signal::TERM];
+pub(super) const KILLS: [Signal; 3] = [Signal::KILL, Signal::KILL, Signal::TERM];
 
-/// All of them, or those that `FOREBAY_CHAOS_ONLY` names, as in `Loss,ToAppliance`.
-fn strikes() -> Vec<Strike> {
-    let only = std::env::var("FOREBAY_CHAOS_ONLY").unwrap_or_default();
-    let is_meant =
-        |strike: &Strike| only.is_empty() || only.split(',').any(|name| name == format!("{strike:?}"));
-    let meant = STRIKES.into_iter().filter(|(strike, _)| is_meant(strike));
-    meant.flat_map(|(strike, often)| std::iter::repeat_n(strike, often)).collect()
+/// Those that are meant ([`super::meant`]).
+pub(super) fn strikes() -> Vec<Strike> {
+    super::meant(&STRIKES)
 }
 
-/// What strikes as the `number`th, a while from now.
-pub(super) fn strike(chain: &mut Chain<'_>, seed: u64, number: u64) -> Result<(), String> {
-    let mut draw = Draw::new(seed, number);
-    std::thread::sleep(draw.up_to(1500));
-    let strike = match draw.of(&strikes()) {
-        // There is none yet.
-        Back | KillAppliance | Quota if chain.appliance.is_none() => ToAppliance,
-        strike => strike,
-    };
-    chain.parts.note(&format!("{number}: {strike:?} at {:?}, epoch {}", chain.appliance, chain.epoch));
-    chain.strike(strike, &mut draw)?;
-    chain.parts.check()?;
-    if draw.percent(20) {
-        chain.check_route()?;
+impl Struck for Chain<'_> {
+    fn strike(&mut self, mut draw: Draw, number: u64) -> Result<(), String> {
+        std::thread::sleep(draw.up_to(1500));
+        let strike = match draw.of(&strikes()) {
+            // There is none yet.
+            Back | KillAppliance | Quota if self.appliance.is_none() => ToAppliance,
+            strike => strike,
+        };
+        self.parts.note(&format!("{number}: {strike:?} at {:?}, epoch {}", self.appliance, self.epoch));
+        self.strike_with(strike, &mut draw)?;
+        self.parts.check()?;
+        if draw.percent(20) {
+            self.check_route()?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn mend(&mut self) -> Result<(), String> {
+        Chain::mend(self)
+    }
+
+    fn parts(&mut self) -> &mut Parts {
+        &mut self.parts
+    }
 }
 
 impl Chain<'_> {
-    fn strike(&mut self, strike: Strike, draw: &mut Draw) -> Result<(), String> {
+    fn strike_with(&mut self, strike: Strike, draw: &mut Draw) -> Result<(), String> {
         match strike {
             ToAppliance => self.go_to_appliance(draw)?,
             Back => self.back(draw.of(&[Signal::TERM, Signal::KILL]))?,
@@ -98,7 +104,7 @@ impl Chain<'_> {
             Quota => {
                 if let Some(appliance) = &self.appliance {
                     let bytes = draw.of(&[0, 64 << 10, 1 << 20, 4 << 20]);
-                    self.parts.order(appliance, "PUT", "quota", &json!({ "bytes": bytes }));
+                    self.parts.order(appliance, "PUT", "volumes/db/quota", &json!({ "bytes": bytes }));
                 }
             }
             ReadWhole => self.read_whole()?,

@@ -91,7 +91,7 @@ struct Shared {
 
 pub(super) struct Origin {
     shared: Arc<Shared>,
-    path: PathBuf,
+    pub(super) path: PathBuf,
 }
 
 impl Origin {

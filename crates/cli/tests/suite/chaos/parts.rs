@@ -35,6 +35,9 @@ impl Events {
     }
 }
 
+/// What stands in a log where a process begins.
+const START: &str = "=== start";
+
 /// What an order over HTTP came to: 0 where nothing was heard.
 pub(super) type Status = u16;
 
@@ -72,7 +75,7 @@ impl Parts {
         std::fs::write(&file, configuration).expect("the folder takes files");
         let log = File::options().append(true).create(true).open(self.path(&format!("{name}.log")));
         let mut log = log.expect("the folder takes files");
-        writeln!(log, "=== start").expect("the folder takes files");
+        writeln!(log, "{START}").expect("the folder takes files");
         let child = Command::new(env!("CARGO_BIN_EXE_forebay"))
             .arg(command)
             .arg(file)
@@ -106,7 +109,7 @@ impl Parts {
     pub(super) fn order(&self, name: &str, method: &str, path: &str, body: &Value) -> Status {
         let answer = self.control(name).text(
             method,
-            &format!("/api/v1/volumes/db/{path}"),
+            &format!("/api/v1/{path}"),
             &body.to_string(),
             Deadline::after(Duration::from_secs(45)),
         );
@@ -120,11 +123,25 @@ impl Parts {
         status
     }
 
+    /// What a part says of itself.
+    pub(super) fn status(&self, name: &str) -> Option<Value> {
+        let soon = Deadline::after(Duration::from_secs(10));
+        self.control(name).ask("GET", "/api/v1/status", "", soon).ok()
+    }
+
     /// Where a part says that the volume goes.
     pub(super) fn route(&self, name: &str) -> Option<String> {
-        let soon = Deadline::after(Duration::from_secs(10));
-        let status: Value = self.control(name).ask("GET", "/api/v1/status", "", soon).ok()?;
-        status["volumes"][0]["route"]["to"].as_str().map(str::to_owned)
+        self.status(name)?["volumes"][0]["route"]["to"].as_str().map(str::to_owned)
+    }
+
+    /// Whether it has ended, as who does not start does; what it logged since it was started.
+    pub(super) fn ended(&mut self, name: &str) -> Option<String> {
+        let status = self.running.get_mut(name)?.try_wait().expect("it is a child of ours")?;
+        self.running.remove(name);
+        let log = std::fs::read(self.path(&format!("{name}.log"))).expect("it can be read");
+        let log = String::from_utf8_lossy(&log);
+        let words = log.rsplit(START).next().unwrap_or_default();
+        Some(format!("{status}: {}", words.trim()))
     }
 
     /// Sends a signal, if it runs.

@@ -1,7 +1,10 @@
-//! What lies between two parts: a relay that cuts, holds one direction, and delivers late what a client has sent that is gone.
+//! What lies between two parts: a relay, reached over a unix socket or TCP, that cuts, holds one direction, and delivers late what a client has sent that is gone.
 
+use rustix::net::{Shutdown, shutdown};
+use std::fs::File;
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -31,8 +34,8 @@ pub(super) enum Side {
 #[derive(Default)]
 struct State {
     manners: Manners,
-    /// Client and server of each connection.
-    pairs: Vec<Arc<[UnixStream; 2]>>,
+    /// The sockets of client and server of each connection.
+    pairs: Vec<Arc<[File; 2]>>,
     is_closing: bool,
 }
 
@@ -42,23 +45,57 @@ struct Shared {
     to: PathBuf,
 }
 
+/// Where it is reached.
+enum Entrance {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Entrance {
+    fn accept(&self) -> std::io::Result<OwnedFd> {
+        match self {
+            Entrance::Unix(listener) => listener.accept().map(|(client, _)| client.into()),
+            Entrance::Tcp(listener) => {
+                let (client, _) = listener.accept()?;
+                client.set_nodelay(true)?;
+                Ok(client.into())
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Address {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
 pub(super) struct Relay {
     shared: Arc<Shared>,
-    path: PathBuf,
+    pub(super) address: Address,
 }
 
 impl Relay {
-    pub(super) fn start(path: &Path, to: &Path) -> Relay {
-        let listener = UnixListener::bind(path).expect("the folder takes sockets");
+    /// One that is reached at this path, or else over TCP, and passes on to `to`.
+    pub(super) fn start(path: Option<&Path>, to: &Path) -> Relay {
+        let (entrance, address) = if let Some(path) = path {
+            let listener = UnixListener::bind(path).expect("the folder takes sockets");
+            (Entrance::Unix(listener), Address::Unix(path.to_owned()))
+        } else {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+            let address = listener.local_addr().expect("it is bound");
+            (Entrance::Tcp(listener), Address::Tcp(address))
+        };
         let shared = Arc::new(Shared { state: Mutex::default(), changed: Condvar::new(), to: to.to_owned() });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
-            for client in listener.incoming() {
+            loop {
+                let client = entrance.accept();
                 if accepting.state().is_closing {
                     return;
                 }
                 let (Ok(client), Ok(server)) = (client, UnixStream::connect(&accepting.to)) else { continue };
-                let pair = Arc::new([client, server]);
+                let pair = Arc::new([File::from(client), File::from(OwnedFd::from(server))]);
                 accepting.state().pairs.push(Arc::clone(&pair));
                 for from in [0, 1] {
                     let (shared, pair) = (Arc::clone(&accepting), Arc::clone(&pair));
@@ -66,7 +103,7 @@ impl Relay {
                 }
             }
         });
-        Relay { shared, path: path.to_owned() }
+        Relay { shared, address }
     }
 
     pub(super) fn behave(&self, manners: Manners) {
@@ -82,7 +119,7 @@ impl Relay {
         };
         for pair in &self.shared.state().pairs {
             for end in &pair[ends.clone()] {
-                let _ = end.shutdown(Shutdown::Both);
+                let _ = shutdown(end, Shutdown::Both);
             }
         }
         self.shared.changed.notify_all();
@@ -94,7 +131,10 @@ impl Drop for Relay {
         self.behave(Manners::default());
         self.shared.state().is_closing = true;
         self.cut(Side::Both);
-        let _ = UnixStream::connect(&self.path);
+        let _ = match &self.address {
+            Address::Unix(path) => UnixStream::connect(path).map(OwnedFd::from),
+            Address::Tcp(address) => TcpStream::connect(address).map(OwnedFd::from),
+        };
     }
 }
 
@@ -104,7 +144,7 @@ impl Shared {
     }
 
     /// Passes on what comes from one end, up to its end.
-    fn copy(&self, pair: &Arc<[UnixStream; 2]>, from: usize) {
+    fn copy(&self, pair: &Arc<[File; 2]>, from: usize) {
         let (mut source, mut target) = (&pair[from], &pair[1 - from]);
         let is_from_client = from == 0;
         let is_held = |state: &mut State| match is_from_client {
@@ -127,15 +167,15 @@ impl Shared {
         {
             std::thread::sleep(Duration::from_millis(20));
         }
-        let _ = target.shutdown(if is_from_client { Shutdown::Write } else { Shutdown::Both });
+        let _ = shutdown(target, if is_from_client { Shutdown::Write } else { Shutdown::Both });
         if !is_from_client {
-            let _ = source.shutdown(Shutdown::Both);
+            let _ = shutdown(source, Shutdown::Both);
             self.state().pairs.retain(|other| !Arc::ptr_eq(other, pair));
         }
     }
 
     /// Whether the server's end goes on.
-    fn is_there(&self, pair: &Arc<[UnixStream; 2]>) -> bool {
+    fn is_there(&self, pair: &Arc<[File; 2]>) -> bool {
         let state = self.state();
         !state.is_closing && state.pairs.iter().any(|other| Arc::ptr_eq(other, pair))
     }

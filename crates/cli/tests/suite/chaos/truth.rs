@@ -1,9 +1,9 @@
-//! What all clients of a volume know together: what each sector may show ([`crate::ledger`]), and whom the word of a loss is owed.
+//! What all clients of a volume know together: its name, what each sector may show ([`crate::ledger`]), and whom the word of a loss is owed.
 //!
 //! The clients here name no run of anybody, so that they count as one: the first of them to flush behind a loss has to hear of it, and the
 //! others need not.
 
-use crate::ledger::{Floors, Ledger};
+use crate::ledger::{Floors, Ledger, SECTOR};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -15,6 +15,8 @@ pub(super) enum Outcome {
         is_kept: bool,
     },
     Failed,
+    /// It was a hint, that may have been followed.
+    Hinted,
     /// The connection ended before the answer.
     Unknown,
 }
@@ -54,13 +56,28 @@ struct Known {
 /// So much of that is kept.
 const SAID_MAX: usize = 12;
 
-pub(super) struct Truth(Mutex<Known>);
+pub(super) struct Truth {
+    known: Mutex<Known>,
+    /// By what name it is served.
+    name: Mutex<String>,
+    pub(super) sectors: usize,
+    /// Several writes to a sector may be under way.
+    lets_race: bool,
+}
 
 impl Truth {
-    /// Of so many sectors of zeroes.
+    /// Of `db`, which has so many sectors of zeroes.
     pub(super) fn new(sectors: usize) -> Truth {
-        let ledger = Ledger::behind_flushes(sectors);
-        Truth(Mutex::new(Known {
+        Truth::of("db", Ledger::behind_flushes(sectors), sectors, false)
+    }
+
+    /// The same of `name`, of which several writes to a sector may be under way together.
+    pub(super) fn of_racers(name: &str, sectors: usize) -> Truth {
+        Truth::of(name, Ledger::behind_flushes(sectors).with_races(), sectors, true)
+    }
+
+    fn of(name: &str, ledger: Ledger, sectors: usize, lets_race: bool) -> Truth {
+        let known = Known {
             ledger,
             flushing: BTreeSet::new(),
             flushes: 0,
@@ -69,18 +86,38 @@ impl Truth {
             told: 0,
             counts: BTreeMap::new(),
             said: VecDeque::new(),
-        }))
+        };
+        Truth { known: Mutex::new(known), name: Mutex::new(name.to_owned()), sectors, lets_race }
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {
-        self.0.lock().expect("nobody panics while it is held")
+        self.known.lock().expect("nobody panics while it is held")
     }
 
-    /// A write is about to be sent; its version, or `None` where another one is under way.
+    pub(super) fn name(&self) -> String {
+        self.name.lock().expect("nobody panics while it is held").clone()
+    }
+
+    /// It is served by another name from now on. Nobody serves it just now.
+    pub(super) fn rename(&self, name: &str) {
+        name.clone_into(&mut self.name.lock().expect("nobody panics while it is held"));
+    }
+
+    /// A write is about to be sent; its version, or `None` where another one is under way that it must not meet.
     pub(super) fn write(&self, first: usize, count: usize, zeroes: bool) -> Option<u64> {
         let mut known = self.known();
-        let is_free = !known.ledger.is_being_written(first, count);
+        let is_free = match self.lets_race {
+            true => !known.ledger.is_being_pieced(first, count),
+            false => !known.ledger.is_being_written(first, count),
+        };
         is_free.then(|| known.ledger.send(first, count, zeroes))
+    }
+
+    /// The same, of what is sent as several requests.
+    pub(super) fn write_in_pieces(&self, first: usize, count: usize) -> Option<u64> {
+        let mut known = self.known();
+        let is_free = !known.ledger.is_being_written(first, count);
+        is_free.then(|| known.ledger.send_in_pieces(first, count))
     }
 
     pub(super) fn written(&self, version: u64, outcome: Outcome) {
@@ -91,11 +128,12 @@ impl Truth {
         match outcome {
             Outcome::Done { is_kept: true } => known.ledger.acknowledge_kept(version),
             Outcome::Done { is_kept: false } => known.ledger.acknowledge(version),
-            Outcome::Failed | Outcome::Unknown => known.ledger.give_up(version),
+            Outcome::Failed | Outcome::Hinted | Outcome::Unknown => known.ledger.give_up(version),
         }
         known.count(match outcome {
             Outcome::Done { .. } => "writes",
             Outcome::Failed => "writes failed",
+            Outcome::Hinted => "trims",
             Outcome::Unknown => "requests cut off",
         });
     }
@@ -112,15 +150,22 @@ impl Truth {
         bytes.map_or(Ok(()), |bytes| known.ledger.check(first, bytes, floors))
     }
 
+    /// Somebody says that these sectors are zeroes, who was asked when they had these floors.
+    pub(super) fn zeroes(&self, first: usize, count: usize, floors: &Floors) -> Result<(), String> {
+        let mut known = self.known();
+        known.count("extents of zeroes");
+        known.ledger.check(first, &vec![0; count * SECTOR], floors)
+    }
+
     /// A flush is about to be sent.
-    pub(super) fn flushing(&self, sectors: usize) -> Flush {
+    pub(super) fn flushing(&self) -> Flush {
         let mut known = self.known();
         known.flushes += 1;
         let number = known.flushes;
         known.flushing.insert(number);
         Flush {
             number,
-            floors: known.ledger.floors(0, sectors),
+            floors: known.ledger.floors(0, self.sectors),
             told: known.told,
             owed: known.owed,
             sent: Instant::now(),
@@ -189,9 +234,15 @@ impl Truth {
         self.known().ledger.check_all(volume)
     }
 
-    /// How often what came.
-    pub(super) fn counts(&self) -> String {
-        self.known().counts.iter().fold(String::new(), |mut text, (what, count)| {
+    /// How often what came, of all volumes together.
+    pub(super) fn counts(truths: &[Truth]) -> String {
+        let mut counts = BTreeMap::<_, u64>::new();
+        for truth in truths {
+            for (what, count) in &truth.known().counts {
+                *counts.entry(*what).or_default() += count;
+            }
+        }
+        counts.iter().fold(String::new(), |mut text, (what, count)| {
             let comma = if text.is_empty() { "" } else { ", " };
             write!(text, "{comma}{count} {what}").expect("a text takes text");
             text
@@ -244,26 +295,26 @@ fn the_first_to_flush_behind_a_loss_has_to_hear_of_it() {
         truth.written(version, Outcome::Done { is_kept: false });
     };
     write(0);
-    let before = truth.flushing(8);
+    let before = truth.flushing();
     assert!(!truth.lose(|| vec![1]) && truth.lose(|| vec![0]));
-    let [behind, other, last] = [(); 3].map(|()| truth.flushing(8));
+    let [behind, other, last] = [(); 3].map(|()| truth.flushing());
     truth.flushed(&before).unwrap();
     // One of those that are under way fails, perhaps, and its answer is not here yet.
     truth.flushed(&behind).unwrap();
     truth.flush_failed(&other);
     // Who had asked meanwhile, and who asks later, may hear what they like.
     truth.flushed(&last).unwrap();
-    truth.flushed(&truth.flushing(8)).unwrap();
+    truth.flushed(&truth.flushing()).unwrap();
     // It is owed once, and only if something new is lost.
     assert!(!truth.lose(|| vec![0]));
     write(0);
     assert!(truth.lose(|| vec![0]));
     truth.tell();
-    truth.flushed(&truth.flushing(8)).unwrap();
+    truth.flushed(&truth.flushing()).unwrap();
 
     write(0);
     assert!(truth.lose(|| vec![0]));
-    let [one, other] = [(); 2].map(|()| truth.flushing(8));
+    let [one, other] = [(); 2].map(|()| truth.flushing());
     truth.flushed(&one).unwrap();
     assert!(truth.flushed(&other).unwrap_err().contains("nobody was told"));
 }
@@ -273,9 +324,9 @@ fn a_flush_that_succeeds_over_a_loss_says_that_nothing_of_before_is_lost() {
     let truth = Truth::new(1);
     let version = truth.write(0, 1, false).unwrap();
     truth.written(version, Outcome::Done { is_kept: false });
-    let flush = truth.flushing(1);
+    let flush = truth.flushing();
     truth.lose(Vec::new);
-    truth.check(&[0; crate::ledger::SECTOR]).unwrap();
+    truth.check(&[0; SECTOR]).unwrap();
     truth.flushed(&flush).unwrap();
-    assert!(truth.check(&[0; crate::ledger::SECTOR]).is_err());
+    assert!(truth.check(&[0; SECTOR]).is_err());
 }
