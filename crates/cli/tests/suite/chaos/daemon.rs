@@ -50,6 +50,15 @@ struct Plan {
     workers: usize,
 }
 
+/// What of it changes from start to start.
+#[derive(Clone)]
+pub(super) struct Configured {
+    pub(super) names: Vec<String>,
+    pub(super) setups: Vec<Setup>,
+    pub(super) flash_mib: u64,
+    pub(super) leaves_flash_out: bool,
+}
+
 pub(super) struct Daemon<'a> {
     pub(super) parts: Parts,
     pub(super) volumes: Vec<Served<'a>>,
@@ -78,7 +87,7 @@ impl<'a> Daemon<'a> {
         until: Deadline,
     ) -> Result<Daemon<'a>, String> {
         let plan = Plan {
-            flash_mib: draw.of(&[0, 8, 12, 12, 16, 16]),
+            flash_mib: draw.of(&[0, 8, 12, 12, 12, 16, 16, 16]),
             leaves_flash_out: false,
             snapshots: draw.of(&["", "directory", "directory", "database", "origin"]),
             has_history: draw.percent(50),
@@ -103,7 +112,8 @@ impl<'a> Daemon<'a> {
             _ => Ok(()),
         };
         made.expect("there is room");
-        daemon.set_up(draw);
+        let setups = daemon.setups(daemon.plan.flash_mib, draw);
+        daemon.volumes.iter_mut().zip(setups).for_each(|(volume, setup)| volume.setup = setup);
         daemon.parts.note(&daemon.describe());
         daemon.serve()?;
         Ok(daemon)
@@ -136,26 +146,39 @@ impl<'a> Daemon<'a> {
         self.plan.flash_mib > 0 && !self.plan.leaves_flash_out
     }
 
-    /// Draws how each volume is configured for the next start.
-    pub(super) fn set_up(&mut self, draw: &mut Draw) {
-        let mut room_mib = self.plan.flash_mib.saturating_sub(FLASH_HEAD_MIB);
-        for volume in &mut self.volumes {
-            volume.setup = Setup::new(draw, &mut room_mib);
+    /// How each volume may be configured, with so much flash.
+    pub(super) fn setups(&self, flash_mib: u64, draw: &mut Draw) -> Vec<Setup> {
+        let mut room_mib = flash_mib.saturating_sub(FLASH_HEAD_MIB);
+        let mut setups: Vec<_> = self.volumes.iter().map(|_| Setup::new(draw, &mut room_mib)).collect();
+        setups[0].is_served = true;
+        setups
+    }
+
+    /// How it is configured.
+    pub(super) fn configured(&self) -> Configured {
+        let names = self.volumes.iter().map(|volume| volume.truth.name()).collect();
+        let setups = self.volumes.iter().map(|volume| volume.setup).collect();
+        let Plan { flash_mib, leaves_flash_out, .. } = self.plan;
+        Configured { names, setups, flash_mib, leaves_flash_out }
+    }
+
+    /// How it is at the next start. A flash file of another size has to go.
+    pub(super) fn configure(&mut self, next: &Configured) {
+        for (volume, (name, setup)) in self.volumes.iter_mut().zip(next.names.iter().zip(&next.setups)) {
+            volume.truth.rename(name);
+            volume.setup = *setup;
         }
-        self.volumes[0].setup.is_served = true;
-    }
-
-    /// The next start has no flash, or has it again.
-    pub(super) fn leave_flash_out(&mut self, is_left_out: bool) {
-        self.plan.leaves_flash_out = is_left_out;
-    }
-
-    /// The next start has flash of another size, for which the old one has to go.
-    pub(super) fn resize_flash(&mut self, mib: u64) {
-        if self.plan.flash_mib > 0 {
-            self.plan.flash_mib = mib;
+        if self.plan.flash_mib > 0 && self.plan.flash_mib != next.flash_mib {
+            self.plan.flash_mib = next.flash_mib;
             let _ = std::fs::remove_file(self.path(FLASH));
         }
+        self.plan.leaves_flash_out = next.leaves_flash_out;
+    }
+
+    /// Whether somebody vouches for an origin that does not tell itself who has written to it.
+    pub(super) fn is_vouched_for(&self) -> bool {
+        let is_mute = |volume: &Served<'_>| matches!(volume.place, Place::Stranger { .. });
+        self.volumes.iter().any(|volume| is_mute(volume) && volume.is_sole_writer)
     }
 
     fn configuration(&self) -> String {
@@ -200,7 +223,7 @@ impl<'a> Daemon<'a> {
     pub(super) fn serve(&mut self) -> Result<(), String> {
         if !self.has_flash() {
             self.is_flash_doubtful = true;
-        } else if std::mem::take(&mut self.is_flash_doubtful) {
+        } else if std::mem::take(&mut self.is_flash_doubtful) && self.is_vouched_for() {
             self.clear_flash();
         }
         for _ in 0..8 {
@@ -250,12 +273,24 @@ impl<'a> Daemon<'a> {
 
     /// Ends it. What it had sent has no effect from here on, and everybody knows that it is gone.
     pub(super) fn stop(&mut self, signal: Signal) -> Result<(), String> {
+        self.note_caches();
         self.parts.end(DAEMON, signal)?;
         for volume in &self.volumes {
             volume.fence();
             volume.truth.tell();
         }
         Ok(())
+    }
+
+    /// What each volume had of its cache, for whoever has to find out why.
+    fn note_caches(&self) {
+        let status = self.parts.status(DAEMON).unwrap_or_default();
+        for told in status["volumes"].as_array().into_iter().flatten() {
+            let Value::Object(flash) = &told["flash"] else { continue };
+            let flash: Vec<_> = flash.iter().map(|(what, count)| format!("{what} {count}")).collect();
+            let (name, used) = (&told["name"], &told["used_bytes"]);
+            self.parts.note(&format!("{name}: {used} bytes in memory; on flash {}", flash.join(", ")));
+        }
     }
 
     /// An order for a volume.

@@ -1,7 +1,6 @@
 //! What strikes a daemon with its volumes. The order of the strikes and everything about each follow from the seed; when they meet what does not.
 
 use super::Struck;
-use super::course::KILLS;
 use super::daemon::{DAEMON, Daemon, FLASH, HISTORY, LEASES, RESERVATIONS, SNAPSHOTS, SUCCESSION};
 use super::damage::{ANY, Damage, IN_PLACE, damage, keep};
 use super::draw::Draw;
@@ -68,6 +67,9 @@ const STRIKES: [(Strike, usize); 23] = [
     (Strike::Status, 2),
 ];
 
+/// Half of all ends are in order: only then there is anything on flash at the next start.
+const ENDS: [Signal; 2] = [Signal::KILL, Signal::TERM];
+
 /// Where segments of flash begin. Before them is what says whether any of it is true: whoever takes that back to what it was, behind a daemon that has read it again,
 /// has a device that lies.
 const FLASH_SEGMENTS: u64 = 2 << 20;
@@ -101,7 +103,7 @@ impl Daemon<'_> {
         match strike {
             Strike::Restart => self.restart(draw)?,
             Strike::KillStarting => {
-                self.stop(draw.of(&KILLS))?;
+                self.stop(draw.of(&ENDS))?;
                 self.launch();
                 std::thread::sleep(draw.up_to(150));
                 self.stop(Signal::KILL)?;
@@ -154,36 +156,43 @@ impl Daemon<'_> {
     }
 
     fn restart(&mut self, draw: &mut Draw) -> Result<(), String> {
-        self.stop(draw.of(&KILLS))?;
+        self.stop(draw.of(&ENDS))?;
         if draw.percent(20) {
             std::thread::sleep(draw.up_to(500));
         }
         self.serve()
     }
 
-    /// Started anew with other caches, blocks, names and volumes.
+    /// Started anew with other caches, blocks, names and volumes; perhaps soon as it was before, with what flash had kept of then.
     fn reconfigure(&mut self, draw: &mut Draw) -> Result<(), String> {
+        let before = self.configured();
         // In order, for the most part: else there is nothing on flash that another configuration could make untrue.
         self.stop(draw.of(&[Signal::TERM, Signal::TERM, Signal::TERM, Signal::KILL]))?;
+        let mut next = before.clone();
         if draw.percent(30) {
-            let (one, other) = (self.volumes[0].truth, self.volumes[1].truth);
-            let (first, second) = (one.name(), other.name());
-            one.rename(&second);
-            other.rename(&first);
+            next.names.swap(0, 1);
         }
         if draw.percent(20) {
-            self.resize_flash(draw.of(&[8, 12, 16]));
+            next.flash_mib = draw.of(&[8, 12, 16]);
         }
-        self.leave_flash_out(draw.percent(20));
-        self.set_up(draw);
-        self.serve()
+        next.leaves_flash_out = draw.percent(20);
+        next.setups = self.setups(next.flash_mib, draw);
+        self.configure(&next);
+        self.serve()?;
+        if draw.percent(50) {
+            std::thread::sleep(draw.up_to(1500));
+            self.stop(draw.of(&ENDS))?;
+            self.configure(&before);
+            self.serve()?;
+        }
+        Ok(())
     }
 
     fn lose_power(&mut self, volume: usize, draw: &mut Draw) -> Result<(), String> {
         let is_one = draw.percent(60);
         let (is_killed_before, is_killed_after) = (draw.percent(25), draw.percent(25));
         if is_killed_before {
-            self.stop(draw.of(&KILLS))?;
+            self.stop(draw.of(&ENDS))?;
         }
         for (number, volume) in self.volumes.iter().enumerate().filter(|(at, _)| !is_one || *at == volume) {
             let Place::Stranger { origin, .. } = &volume.place else { continue };
@@ -198,7 +207,7 @@ impl Daemon<'_> {
         }
         std::thread::sleep(draw.millis(&[20, 300, 1000, 3000]));
         if is_killed_after && !is_killed_before {
-            self.stop(draw.of(&KILLS))?;
+            self.stop(draw.of(&ENDS))?;
         }
         for volume in &self.volumes {
             volume.behave();
@@ -297,17 +306,21 @@ impl Daemon<'_> {
             return Ok(());
         }
         self.stop(draw.of(&[Signal::TERM, Signal::TERM, Signal::KILL]))?;
-        let is_vouched_for = self.volumes.iter().any(|volume| volume.is_sole_writer);
-        if draw.percent(25) {
-            keep(&path);
-        } else {
-            let what = draw.of(&ANY);
+        let what = draw.of(&ANY);
+        // What says whether it is true is a small part of it, and so is where it begins.
+        let mut from = draw.of(&[0, 0, 4096, FLASH_SEGMENTS]);
+        if matches!(what, Damage::Older) {
             // Whoever vouches for an origin says that no other device took part in between.
-            let what = if matches!(what, Damage::Older) && is_vouched_for { Damage::Flip } else { what };
-            // What says whether it is true is a small part of it, and so is where it begins.
-            let from = draw.of(&[0, 0, 4096, FLASH_SEGMENTS]);
-            self.harm(FLASH, &path, from, what, draw);
+            if self.is_vouched_for() {
+                return self.serve();
+            }
+            keep(&path);
+            self.serve()?;
+            std::thread::sleep(draw.up_to(1500));
+            self.stop(draw.of(&ENDS))?;
+            from = 0;
         }
+        self.harm(FLASH, &path, from, what, draw);
         self.serve()
     }
 
@@ -316,7 +329,7 @@ impl Daemon<'_> {
         let name = draw.of(names);
         let is_down = draw.percent(50);
         if is_down {
-            self.stop(draw.of(&KILLS))?;
+            self.stop(draw.of(&ENDS))?;
         }
         for _ in 0..draw.of(&[1, 1, 3]) {
             let (path, what) = (self.one_of(name, draw), draw.of(&ANY));
@@ -326,9 +339,11 @@ impl Daemon<'_> {
             if draw.percent(20) {
                 keep(&path);
             } else if draw.percent(15) {
-                let from = self.one_of(name, draw);
-                self.parts.note(&format!("{} in place of {}", from.display(), path.display()));
-                let _ = std::fs::copy(from, path);
+                let from = self.one_of(draw.of(names), draw);
+                if from != path && std::fs::copy(&from, &path).is_ok() {
+                    self.parts.note(&format!("{} in place of {}", from.display(), path.display()));
+                    self.harmed.insert(name);
+                }
             } else {
                 self.harm(name, &path, 0, what, draw);
             }

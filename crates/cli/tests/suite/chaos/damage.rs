@@ -85,7 +85,7 @@ fn piece(range: Range<u64>, draw: &mut Draw) -> Range<u64> {
 /// Up to so many bytes, close to each other or anywhere.
 fn flip(file: &File, range: Range<u64>, draw: &mut Draw) -> Result<()> {
     let area = if draw.percent(30) { piece(range, draw) } else { range };
-    for _ in 0..draw.of(&[1, 8, 64, 512]) {
+    for _ in 0..draw.of(&[1, 64, 1024, 4096]) {
         let at = within(area.clone(), draw);
         let mut byte = [0];
         file.read_exact_at(&mut byte, at)?;

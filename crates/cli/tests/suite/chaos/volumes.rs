@@ -73,7 +73,7 @@ impl<'a> Served<'a> {
             Place::Stranger { origin, relay, connections: draw.of(&[1, 2, 4]) }
         };
         let setup = Setup::plain();
-        Served { truth, place, is_sole_writer: draw.percent(50), setup, quota: None }
+        Served { truth, place, is_sole_writer: draw.percent(60), setup, quota: None }
     }
 
     /// Where requests go, for an order that names it.
