@@ -186,7 +186,7 @@ impl<'a> Daemon<'a> {
         let (nbd, http) = (self.socket(), self.parts.path("daemon-http.sock"));
         let mut text = format!(
             "listen = [\"unix:{}\"]\nhttp = {{ listen = \"off\", socket = {http:?} }}\n\
-             limits = {{ drain = \"3s\", workers = {workers} }}\nio.engine = \"{engine}\"\ncache.memory = \"6MiB\"\n\
+             limits = {{ drain = \"3s\", workers = {workers} }}\nio.engine = \"{engine}\"\ncache.memory = \"12MiB\"\n\
              control = {{ enabled = {is_controlled}, interval = \"300ms\", \
              warmup = {{ spared_min = 0.0, hit_ratio_min = 0.0, accesses_min = 0 }} }}\n",
             nbd.display()

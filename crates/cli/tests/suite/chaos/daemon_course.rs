@@ -2,7 +2,7 @@
 
 use super::Struck;
 use super::daemon::{DAEMON, Daemon, FLASH, HISTORY, LEASES, RESERVATIONS, SNAPSHOTS, SUCCESSION};
-use super::damage::{ANY, Damage, IN_PLACE, damage, keep};
+use super::damage::{DAMAGE, Damage, IN_PLACE, damage, keep};
 use super::draw::Draw;
 use super::origin;
 use super::parts::Parts;
@@ -19,6 +19,7 @@ pub(super) enum Strike {
     KillStarting,
     Hold,
     Reconfigure,
+    Interlude,
     Drain,
     Loss,
     Cut,
@@ -41,11 +42,12 @@ pub(super) enum Strike {
 }
 
 /// Each with how often it strikes.
-const STRIKES: [(Strike, usize); 23] = [
-    (Strike::Restart, 5),
+const STRIKES: [(Strike, usize); 24] = [
+    (Strike::Restart, 4),
     (Strike::KillStarting, 1),
     (Strike::Hold, 1),
-    (Strike::Reconfigure, 4),
+    (Strike::Reconfigure, 3),
+    (Strike::Interlude, 4),
     (Strike::Drain, 1),
     (Strike::Loss, 4),
     (Strike::Cut, 2),
@@ -59,7 +61,7 @@ const STRIKES: [(Strike, usize); 23] = [
     (Strike::Place, 1),
     (Strike::Pause, 1),
     (Strike::Reserve, 1),
-    (Strike::Flash, 6),
+    (Strike::Flash, 5),
     (Strike::Snapshots, 2),
     (Strike::Kept, 2),
     (Strike::Full, 2),
@@ -81,7 +83,7 @@ pub(super) fn strikes() -> Vec<Strike> {
 
 impl Struck for Daemon<'_> {
     fn strike(&mut self, mut draw: Draw, number: u64) -> Result<(), String> {
-        std::thread::sleep(draw.up_to(1000));
+        std::thread::sleep(draw.up_to(700));
         let strike = draw.of(&strikes());
         self.parts.note(&format!("{number}: {strike:?}"));
         self.strike_with(strike, &mut draw)?;
@@ -111,6 +113,7 @@ impl Daemon<'_> {
             }
             Strike::Hold => self.parts.hold(DAEMON, draw.millis(&[100, 1000, 3000])),
             Strike::Reconfigure => self.reconfigure(draw)?,
+            Strike::Interlude => self.interlude(draw)?,
             Strike::Drain => {
                 self.order(volume, "POST", "drain", &json!({ "within_ms": draw.of(&[0, 1000, 5000]) }));
                 self.volumes[volume].quota = None;
@@ -163,12 +166,10 @@ impl Daemon<'_> {
         self.serve()
     }
 
-    /// Started anew with other caches, blocks, names and volumes; perhaps soon as it was before, with what flash had kept of then.
+    /// Started anew with other caches, blocks, names and volumes.
     fn reconfigure(&mut self, draw: &mut Draw) -> Result<(), String> {
-        let before = self.configured();
-        // In order, for the most part: else there is nothing on flash that another configuration could make untrue.
-        self.stop(draw.of(&[Signal::TERM, Signal::TERM, Signal::TERM, Signal::KILL]))?;
-        let mut next = before.clone();
+        self.stop(draw.of(&ENDS))?;
+        let mut next = self.configured();
         if draw.percent(30) {
             next.names.swap(0, 1);
         }
@@ -178,12 +179,38 @@ impl Daemon<'_> {
         next.leaves_flash_out = draw.percent(20);
         next.setups = self.setups(next.flash_mib, draw);
         self.configure(&next);
+        self.serve()
+    }
+
+    /// Ended in order, served for a moment so that flash hears nothing of what is written, and then as before: what flash had kept is not true any more.
+    fn interlude(&mut self, draw: &mut Draw) -> Result<(), String> {
+        self.stop(Signal::TERM)?;
+        let (before, flash) = (self.configured(), self.path(FLASH));
+        let mut next = before.clone();
+        match draw.below(3) {
+            0 => next.leaves_flash_out = true,
+            1 => next.names.rotate_left(1),
+            // Whoever vouches for an origin says that no other device took part in between.
+            _ if self.is_vouched_for() => next.names.swap(0, 1),
+            _ => keep(&flash),
+        }
+        let is_older = next.names == before.names && !next.leaves_flash_out;
+        self.configure(&next);
         self.serve()?;
-        if draw.percent(50) {
-            std::thread::sleep(draw.up_to(1500));
-            self.stop(draw.of(&ENDS))?;
-            self.configure(&before);
-            self.serve()?;
+        std::thread::sleep(draw.up_to(1500));
+        self.stop(draw.of(&ENDS))?;
+        if is_older {
+            self.harm(FLASH, &flash, 0, Damage::Older, draw);
+        }
+        self.configure(&before);
+        self.serve()?;
+        if draw.percent(70) {
+            self.mend()?;
+            for volume in 0..self.volumes.len() {
+                if self.volumes[volume].setup.is_served {
+                    self.ask(volume, "all is read", |lane| lane.read_whole())?;
+                }
+            }
         }
         Ok(())
     }
@@ -266,8 +293,9 @@ impl Daemon<'_> {
 
     /// Its cache is taken away, given back, and of another size.
     fn resize(&mut self, volume: usize, draw: &mut Draw) {
-        for _ in 0..draw.of(&[1, 1, 4]) {
-            let bytes = draw.of(&[0, 64 << 10, 64 << 10, 256 << 10, 1 << 20, 2 << 20]);
+        for number in 0..draw.of(&[2, 4, 8]) {
+            let small = [0, 64 << 10, 192 << 10, 512 << 10];
+            let bytes = if number % 2 == 0 { draw.of(&[1 << 20, 2 << 20]) } else { draw.of(&small) };
             let status = self.order(volume, "PUT", "quota", &json!({ "bytes": bytes }));
             let served = &mut self.volumes[volume];
             // Of one that the controller sizes it is not known for how long it is so.
@@ -306,20 +334,9 @@ impl Daemon<'_> {
             return Ok(());
         }
         self.stop(draw.of(&[Signal::TERM, Signal::TERM, Signal::KILL]))?;
-        let what = draw.of(&ANY);
+        let what = draw.of(&DAMAGE);
         // What says whether it is true is a small part of it, and so is where it begins.
-        let mut from = draw.of(&[0, 0, 4096, FLASH_SEGMENTS]);
-        if matches!(what, Damage::Older) {
-            // Whoever vouches for an origin says that no other device took part in between.
-            if self.is_vouched_for() {
-                return self.serve();
-            }
-            keep(&path);
-            self.serve()?;
-            std::thread::sleep(draw.up_to(1500));
-            self.stop(draw.of(&ENDS))?;
-            from = 0;
-        }
+        let from = draw.of(&[0, 0, 4096, FLASH_SEGMENTS]);
         self.harm(FLASH, &path, from, what, draw);
         self.serve()
     }
@@ -332,7 +349,8 @@ impl Daemon<'_> {
             self.stop(draw.of(&ENDS))?;
         }
         for _ in 0..draw.of(&[1, 1, 3]) {
-            let (path, what) = (self.one_of(name, draw), draw.of(&ANY));
+            let path = self.one_of(name, draw);
+            let what = if draw.percent(15) { Damage::Older } else { draw.of(&DAMAGE) };
             // A range is an origin, which does not go or get shorter.
             let is_range = name == SNAPSHOTS && path == self.path(SNAPSHOTS) && !self.has_database();
             let what = if is_range { draw.of(&IN_PLACE) } else { what };
