@@ -51,21 +51,21 @@ const STRIKES: [(Strike, usize); 24] = [
     (Strike::Drain, 1),
     (Strike::Loss, 4),
     (Strike::Cut, 2),
-    (Strike::Errors, 1),
+    (Strike::Errors, 2),
     (Strike::Stall, 1),
     (Strike::Delay, 1),
     (Strike::Late, 2),
     (Strike::Settle, 2),
     (Strike::Quota, 4),
-    (Strike::Load, 2),
+    (Strike::Load, 3),
     (Strike::Place, 1),
     (Strike::Pause, 1),
     (Strike::Reserve, 1),
-    (Strike::Flash, 5),
+    (Strike::Flash, 6),
     (Strike::Snapshots, 2),
     (Strike::Kept, 2),
     (Strike::Full, 2),
-    (Strike::ReadWhole, 1),
+    (Strike::ReadWhole, 2),
     (Strike::Status, 2),
 ];
 
@@ -147,12 +147,7 @@ impl Daemon<'_> {
             Strike::Snapshots => self.damage_others(&[SNAPSHOTS], draw)?,
             Strike::Kept => self.damage_others(&[HISTORY, LEASES, SUCCESSION, RESERVATIONS], draw)?,
             Strike::Full => self.leave_no_room(draw)?,
-            Strike::ReadWhole => {
-                if self.volumes[volume].setup.is_served {
-                    self.mend()?;
-                    self.ask(volume, "all is read", |lane| lane.read_whole())?;
-                }
-            }
+            Strike::ReadWhole => self.read_all()?,
             Strike::Status => self.check_status()?,
         }
         Ok(())
@@ -204,12 +199,15 @@ impl Daemon<'_> {
         }
         self.configure(&before);
         self.serve()?;
-        if draw.percent(70) {
-            self.mend()?;
-            for volume in 0..self.volumes.len() {
-                if self.volumes[volume].setup.is_served {
-                    self.ask(volume, "all is read", |lane| lane.read_whole())?;
-                }
+        if draw.percent(70) { self.read_all() } else { Ok(()) }
+    }
+
+    /// Reads all of all volumes that are served.
+    fn read_all(&mut self) -> Result<(), String> {
+        self.mend()?;
+        for volume in 0..self.volumes.len() {
+            if self.volumes[volume].setup.is_served {
+                self.ask(volume, "all is read", |lane| lane.read_whole())?;
             }
         }
         Ok(())
@@ -331,7 +329,7 @@ impl Daemon<'_> {
             // It may have another length at the next start.
             let what = draw.of(&[Damage::Flip, Damage::Misplace, Damage::Zero, Damage::Zero, Damage::Cut]);
             self.harm(FLASH, &path, FLASH_SEGMENTS, what, draw);
-            return Ok(());
+            return if draw.percent(50) { self.read_all() } else { Ok(()) };
         }
         self.stop(draw.of(&[Signal::TERM, Signal::TERM, Signal::KILL]))?;
         let what = draw.of(&DAMAGE);

@@ -183,7 +183,8 @@ fn whatever_strikes_a_daemon_and_what_it_keeps_nothing_is_lost_but_what_is_told(
     if daemon_course::strikes().is_empty() {
         return println!("skipped: nothing of FOREBAY_CHAOS_ONLY strikes a daemon");
     }
-    run_seeds("a daemon", 1, run_daemon);
+    // It and the next have flash on a small file system and on a plain one, before a file and a stranger's server.
+    run_seeds("a daemon", 13, run_daemon);
 }
 
 /// What finds nothing must be able to find something: there is no Forebay here to tell anybody anything.

@@ -123,7 +123,7 @@ impl<'a> Served<'a> {
             text += "sole_writer = true\n";
         }
         if fails {
-            text += "layers = [{ type = \"error\", probability = 0.01 }]\n";
+            text += "layers = [{ type = \"error\", probability = 0.02 }]\n";
         }
         text
     }
@@ -196,7 +196,7 @@ impl Setup {
                 draw.of(&["8KiB", "64KiB"])
             },
             is_read_only: draw.percent(7),
-            fails: draw.percent(12),
+            fails: draw.percent(20),
         }
     }
 }
