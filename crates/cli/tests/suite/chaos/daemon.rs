@@ -314,7 +314,13 @@ impl<'a> Daemon<'a> {
         if let Some(space) = &self.space {
             space.free();
         }
-        self.parts.check()
+        self.check()
+    }
+
+    /// That it has not ended by itself, and that none of its threads has: it may go on without one.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        self.parts.check()?;
+        self.parts.check_logs()
     }
 
     /// Checks what it says of itself, once caches have had time to shrink.

@@ -87,7 +87,7 @@ impl Struck for Daemon<'_> {
         let strike = draw.of(&strikes());
         self.parts.note(&format!("{number}: {strike:?}"));
         self.strike_with(strike, &mut draw)?;
-        self.parts.check()
+        self.check()
     }
 
     fn mend(&mut self) -> Result<(), String> {
