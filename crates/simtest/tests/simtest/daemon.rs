@@ -260,7 +260,17 @@ impl World {
             let Volume { origin, history, failures, doubts, .. } = &mut self.volumes[volume];
             if let Some(error) = error {
                 let code = ErrorCode::from_linux(LinuxErrno(error.errno()));
-                failures.push(Failure { at, range, code, is_flush, is_change, is_forced, is_told: false });
+                failures.push(Failure {
+                    at,
+                    range,
+                    code,
+                    is_flush,
+                    is_change,
+                    is_forced,
+                    is_told: false,
+                    told_by: None,
+                    settled_at: None,
+                });
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     doubts.push(Doubt { range, to: u64::MAX });
                 }

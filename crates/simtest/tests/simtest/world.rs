@@ -78,6 +78,10 @@ pub(crate) struct Failure {
     pub(crate) is_forced: bool,
     /// Some client was given it. A flush that failed under a client that left is told to another one that flushes, and so is a change with FUA.
     pub(crate) is_told: bool,
+    /// On which connection, and when. If that ends without a farewell before any flush succeeds that is asked for afterwards, its client may not have heard, and another one is told.
+    pub(crate) told_by: Option<(u64, u64)>,
+    /// When such a flush was known to have succeeded: nobody is told who asks after that.
+    pub(crate) settled_at: Option<u64>,
 }
 
 /// Blocks in doubt, until when.
