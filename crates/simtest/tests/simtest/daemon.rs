@@ -169,6 +169,10 @@ impl World {
         }
         connection.server = ServerEnd::Closed;
         connection.to_client.is_ended = true;
+        let (client, is_cut) = (connection.client, connection.is_cut);
+        if is_cut || self.clients[client].connection != Some(id) {
+            self.note_lost(client);
+        }
         self.schedule_arrival(id, false);
     }
 
@@ -260,17 +264,7 @@ impl World {
             let Volume { origin, history, failures, doubts, .. } = &mut self.volumes[volume];
             if let Some(error) = error {
                 let code = ErrorCode::from_linux(LinuxErrno(error.errno()));
-                failures.push(Failure {
-                    at,
-                    range,
-                    code,
-                    is_flush,
-                    is_change,
-                    is_forced,
-                    is_told: false,
-                    told_by: None,
-                    settled_at: None,
-                });
+                failures.push(Failure { at, range, code, is_flush, is_change, is_forced, is_told: false });
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     doubts.push(Doubt { range, to: u64::MAX });
                 }

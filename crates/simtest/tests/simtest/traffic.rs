@@ -218,12 +218,11 @@ impl World {
                 "client {index} said goodbye, and its connection ended without answers to {:?}",
                 client.asked
             );
-            // It has heard what it was told.
-            let failures = &mut self.volumes[client.volume].failures;
-            let its = failures.iter_mut().filter(|failure| failure.told_by.is_some_and(|told| told.0 == id));
-            its.for_each(|failure| failure.told_by = None);
         } else if !client.is_forsaken {
             assert!(!client.is_ready, "the daemon closed connection {id} for no reason");
+        }
+        if !client.is_leaving || client.is_forsaken {
+            self.note_lost(index);
         }
         self.forsake(index, false);
         self.clients[index].connection = None;
@@ -234,6 +233,12 @@ impl World {
         }
         self.forget_connection_if_over(id);
         self.think_soon(index);
+    }
+
+    /// A connection of this client ended without a farewell.
+    pub(crate) fn note_lost(&mut self, index: usize) {
+        let (volume, now) = (self.clients[index].volume, self.tick());
+        self.volumes[volume].lost_at = now;
     }
 
     pub(crate) fn forget_connection_if_over(&mut self, id: u64) {
@@ -299,6 +304,7 @@ impl World {
 
     /// The client leaves without a word.
     fn hang_up(&mut self, index: usize) {
+        self.note_lost(index);
         self.forsake(index, false);
         let client = &mut self.clients[index];
         client.is_ready = false;
@@ -328,7 +334,7 @@ impl World {
         let now = self.tick();
         if let Err(error) = result {
             self.course.errors += 1;
-            self.judge_error(index, &asked, &error, now);
+            self.judge_error(volume, &asked, &error, now);
         } else {
             self.judge_success(volume, &asked, now);
         }
@@ -336,7 +342,7 @@ impl World {
     }
 
     fn judge_success(&mut self, volume: usize, asked: &Asked, now: u64) {
-        let Volume { origin, history, failures, .. } = &mut self.volumes[volume];
+        let Volume { origin, history, .. } = &mut self.volumes[volume];
         match asked.kind {
             AskedKind::Read => {
                 for (cell, bytes) in origin.cells(asked.range).zip(asked.data.chunks(origin.cell as usize)) {
@@ -359,10 +365,6 @@ impl World {
                     "a flush of volume {volume} was acknowledged that the origin has not done since it was asked for"
                 );
                 history.flushed(asked.started);
-                let is_earlier = |told: &(u64, u64)| told.1 < asked.started;
-                let told =
-                    failures.iter_mut().filter(|failure| failure.told_by.as_ref().is_some_and(is_earlier));
-                told.for_each(|failure| failure.settled_at = failure.settled_at.or(Some(now)));
             }
             AskedKind::BlockStatus => {
                 // "Reads as zeroes" is judged as a read of zeroes would be. When nothing goes on, everything is told.
@@ -394,17 +396,8 @@ impl World {
     }
 
     /// An error must be one that the origin made while the request was under way, or the end of the volume.
-    fn judge_error(&mut self, index: usize, asked: &Asked, error: &ReplyError, now: u64) {
-        let volume = self.clients[index].volume;
-        let told_by = self.clients[index].connection.map(|connection| (connection, now));
-        let (connections, clients) = (&self.connections, &self.clients);
-        let is_lost = |(id, _): (u64, u64)| {
-            let is_there = |connection: &Connection| {
-                !connection.is_cut && clients[connection.client].connection == Some(id)
-            };
-            !connections.get(&id).is_some_and(is_there)
-        };
-        let Volume { origin, history, failures, doubts, drained_at, block, limits, .. } =
+    fn judge_error(&mut self, volume: usize, asked: &Asked, error: &ReplyError, now: u64) {
+        let Volume { origin, history, failures, doubts, lost_at, drained_at, block, limits, .. } =
             &mut self.volumes[volume];
         if asked.kind.changes_content() && asked.version != NO_VERSION {
             for cell in origin.cells(asked.range) {
@@ -429,9 +422,7 @@ impl World {
                     AskedKind::Flush => {
                         (failure.is_flush && failure.at >= asked.started)
                             || ((failure.is_flush || failure.is_forced)
-                                && (!failure.is_told
-                                    || (failure.told_by.is_some_and(is_lost)
-                                        && failure.settled_at.is_none_or(|at| asked.started < at))))
+                                && (!failure.is_told || failure.at < *lost_at))
                     }
                     kind => {
                         failure.at >= asked.started
@@ -441,10 +432,7 @@ impl World {
                     }
                 }
         });
-        let is_failure = failure.is_some();
-        if let Some(failure) = failure {
-            (failure.is_told, failure.told_by, failure.settled_at) = (true, told_by, None);
-        }
+        let is_failure = failure.map(|failure| failure.is_told = true).is_some();
         let is_doubt = asked.kind.changes_content()
             && error.code == ErrorCode::Io
             && doubts.iter().any(|doubt| {

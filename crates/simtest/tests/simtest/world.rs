@@ -76,12 +76,9 @@ pub(crate) struct Failure {
     pub(crate) is_change: bool,
     /// Of a change with FUA, which may tell of more than its own bytes.
     pub(crate) is_forced: bool,
-    /// Some client was given it. A flush that failed under a client that left is told to another one that flushes, and so is a change with FUA.
+    /// Some client was given it. A flush that failed under a client that left is told to another one that flushes, and so is a change with FUA; and again, where the connection of one that was given it may have
+    /// broken since.
     pub(crate) is_told: bool,
-    /// On which connection, and when. If that ends without a farewell before any flush succeeds that is asked for afterwards, its client may not have heard, and another one is told.
-    pub(crate) told_by: Option<(u64, u64)>,
-    /// When such a flush was known to have succeeded: nobody is told who asks after that.
-    pub(crate) settled_at: Option<u64>,
 }
 
 /// Blocks in doubt, until when.
@@ -103,6 +100,8 @@ pub(crate) struct Volume {
     pub(crate) locality: bool,
     pub(crate) failures: Vec<Failure>,
     pub(crate) doubts: Vec<Doubt>,
+    /// When a connection to it last broke, or its end without a farewell was last noticed: what its client had been told it may not have heard.
+    pub(crate) lost_at: u64,
     /// When it last began to be taken away.
     pub(crate) drained_at: u64,
     pub(crate) zeroed: BTreeSet<u64>,
@@ -322,6 +321,7 @@ impl World {
             locality,
             failures: Vec::new(),
             doubts: Vec::new(),
+            lost_at: 0,
             drained_at: 0,
             zeroed: BTreeSet::new(),
         });
