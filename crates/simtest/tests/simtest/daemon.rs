@@ -256,7 +256,7 @@ impl World {
             self.daemon.service.complete(Nanos(self.now), key, completion);
         }
         for answered in std::mem::take(&mut self.daemon.inbox) {
-            let Answered { volume, key, completion, range, is_flush, is_change, is_forced, trimmed } =
+            let Answered { volume, key, completion, range, is_flush, is_change, is_forced, version, trimmed } =
                 answered;
             let error = completion.result.as_ref().err().cloned();
             self.daemon.service.complete(Nanos(self.now), key, completion);
@@ -264,7 +264,16 @@ impl World {
             let Volume { origin, history, failures, doubts, .. } = &mut self.volumes[volume];
             if let Some(error) = error {
                 let code = ErrorCode::from_linux(LinuxErrno(error.errno()));
-                failures.push(Failure { at, range, code, is_flush, is_change, is_forced, is_told: false });
+                failures.push(Failure {
+                    at,
+                    range,
+                    code,
+                    is_flush,
+                    is_change,
+                    is_forced,
+                    version,
+                    is_told: false,
+                });
                 if matches!(error, OriginError::OutcomeUnknown { .. }) {
                     doubts.push(Doubt { range, to: u64::MAX });
                 }

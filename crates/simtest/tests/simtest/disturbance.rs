@@ -1,9 +1,10 @@
 //! What the origins answer, and what happens to everybody: errors, lost connections, crashes, quotas, warm-ups, removals.
 
+use crate::history::version_in;
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::{AtOrigin, Fate};
 use crate::ring::Ended;
-use crate::world::{Answered, Daemon, Event, Life, Volume, World, note};
+use crate::world::{Answered, Daemon, Event, Life, NO_VERSION, Volume, World, note};
 use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::{ListingPiece, PrewarmPlan};
 use forebay_cache::{Insertion, Progress};
@@ -137,6 +138,13 @@ impl World {
                     | OriginOperation::Trim { fua: true, .. }
                     | OriginOperation::WriteZeroes { fua: true, .. }
             ),
+            version: match operation {
+                OriginOperation::Write { offset, data, .. } => {
+                    let cell = self.volumes[index].origin.cell;
+                    version_in(&data[..cell as usize], offset / cell)
+                }
+                _ => NO_VERSION,
+            },
             trimmed: (matches!(operation, OriginOperation::Trim { .. }) && request.fate == Fate::Done)
                 .then_some(request.version),
         };

@@ -432,7 +432,13 @@ impl World {
                     }
                 }
         });
-        let is_failure = failure.map(|failure| failure.is_told = true).is_some();
+        let is_failure = failure.is_some();
+        // An error of the same blocks may be another one's.
+        if let Some(failure) = failure
+            && (asked.kind == AskedKind::Flush || failure.version == asked.version)
+        {
+            failure.is_told = true;
+        }
         let is_doubt = asked.kind.changes_content()
             && error.code == ErrorCode::Io
             && doubts.iter().any(|doubt| {

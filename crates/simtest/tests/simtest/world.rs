@@ -76,6 +76,8 @@ pub(crate) struct Failure {
     pub(crate) is_change: bool,
     /// Of a change with FUA, which may tell of more than its own bytes.
     pub(crate) is_forced: bool,
+    /// Of a write, what was to be written; else `NO_VERSION`.
+    pub(crate) version: u64,
     /// Some client was given it. A flush that failed under a client that left is told to another one that flushes, and so is a change with FUA; and again, where the connection of one that was given it may have
     /// broken since.
     pub(crate) is_told: bool,
@@ -117,6 +119,8 @@ pub(crate) struct Answered {
     pub(crate) is_flush: bool,
     pub(crate) is_change: bool,
     pub(crate) is_forced: bool,
+    /// Of a write, what was to be written; else `NO_VERSION`.
+    pub(crate) version: u64,
     /// What a trim left.
     pub(crate) trimmed: Option<u64>,
 }
