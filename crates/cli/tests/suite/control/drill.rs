@@ -62,7 +62,7 @@ enum Way {
 }
 
 impl Way {
-    /// Those that are always tried: what no other test does. The first move of an address takes a tenth of a second, in which nobody has it: a controller that dies then leaves it so.
+    /// Those that are always tried: what no other test does. Whether a controller dies while nobody has the address, a tenth of a second of each move, is chance here; `reroute::address` and `simtest` see to that.
     fn always(self) -> Vec<(Part, &'static str)> {
         match self {
             Way::Proxy => vec![
