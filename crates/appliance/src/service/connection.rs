@@ -3,6 +3,7 @@
 //! Invariant: `in_flight` and `held_bytes` are those of the entries of the service's table of pending requests that name it.
 
 use super::succeeding::Said;
+use super::writers::FailedFlush;
 use super::{Entrance, Output, ServiceLimits, VolumeEntry};
 use crate::slab::{Slab, SlabKey};
 use crate::volume::{ClientAddress, ClientOperation, Errno, RequestTag};
@@ -40,8 +41,8 @@ pub(super) struct Connection {
     pub(super) unheard: Option<(Errno, usize)>,
     /// The last such error that its client was sent. Who succeeds it may not have heard of it.
     pub(super) said: Option<Errno>,
-    /// Likewise, while no later flush of it has succeeded; with how many of the volume's had by then.
-    pub(super) failed_last: Option<(Errno, u64)>,
+    /// Likewise, while no later flush of it has succeeded.
+    pub(super) failed_last: Option<FailedFlush>,
     /// Requests in flight, and the bytes that they hold.
     pub(super) in_flight: usize,
     pub(super) held_bytes: usize,
@@ -166,7 +167,7 @@ impl Connection {
         if (request.command == Command::Flush || fua)
             && let Some(errno) = self.lacks.take().or_else(|| inherited(&mut volume.said))
         {
-            (self.said, self.failed_last) = (Some(errno), Some((errno, volume.writers.flushes())));
+            (self.said, self.failed_last) = (Some(errno), Some(volume.writers.failed_now(errno, 0)));
             self.refuse(request.cookie, errno);
             return false;
         }
@@ -175,7 +176,7 @@ impl Connection {
         {
             self.refuse(request.cookie, errno);
             (self.unheard, self.said) = (Some((errno, self.output.len())), Some(errno));
-            self.failed_last = Some((errno, volume.writers.flushes()));
+            self.failed_last = Some(volume.writers.failed_now(errno, 0));
             return false;
         }
         let operation = match request.command {

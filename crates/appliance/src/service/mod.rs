@@ -265,8 +265,8 @@ impl Service {
             connection.closing = Some(Closing::Parting);
             entry.leave_word(connection.succession);
             // Killed before it has told anybody, its next run would ask by another way.
-            if let Some((errno, _)) = connection.failed_last.take() {
-                entry.machine.owe_flush_error(errno);
+            if let Some(last) = connection.failed_last.take() {
+                entry.machine.owe_flush_error(last.errno);
             }
             mark_dirty(&mut self.connections, &mut self.dirty, key);
         }

@@ -12,6 +12,10 @@ use std::collections::VecDeque;
 /// Errors that are kept for successors, of each volume (ours; whoever comes then hears of those before).
 const SAID_MAX: usize = 64;
 
+/// So often at most an error is told again because a client that knows nothing of successions may not have heard it (ours). A break just behind the answer is rare, and three in a row are no chance; but there are
+/// clients that never say farewell, and one that flushes once per connection would hear of the same loss for good.
+const TOLD_AGAIN_MAX: u32 = 2;
+
 /// What a connection finds whose client says that it takes the place of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Succeeded {
@@ -194,21 +198,23 @@ impl Service {
         let (place, volume) = (connection.succession, connection.volume);
         if let Some(entry) = self.volumes.get_mut(volume) {
             // Who leaves has all its answers. But the flush that failed last may have been its own, of which it has told nobody.
-            let is_untold = |(_, flushes): &(Errno, u64)| *flushes == entry.writers.flushes();
-            let last_is_untold = failed_last.as_ref().is_some_and(is_untold);
+            let last_is_untold = failed_last.is_some_and(|failed| entry.writers.is_last(&failed));
             // Its clients ask its next run then, or by another way where it names no run, as an appliance does not.
             let has_next_run = !place.is_some_and(is_nameless);
             said = said.filter(|_| !has_left || (last_is_untold && has_next_run));
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
+            let asks_elsewhere = (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
+            let untold = failed_last.filter(|_| asks_elsewhere).map(|failed| failed.errno);
             // Who knows of no successions cannot say what it lacks: it asks again, by this way or another, and takes the answer to that.
-            let cannot_say = place.is_none() && !has_left && last_is_untold;
-            let asks_elsewhere =
-                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run) || cannot_say;
-            let untold = failed_last.filter(|_| asks_elsewhere).map(|(errno, _)| errno);
+            let cannot_say = failed_last.filter(|failed| {
+                place.is_none() && !has_left && last_is_untold && failed.told_before < TOLD_AGAIN_MAX
+            });
             if let Some(errno) = unheard.map(|(errno, _)| errno).or(untold) {
                 entry.machine.owe_flush_error(errno);
                 is_last = false;
+            } else if let Some(failed) = cannot_say {
+                entry.machine.owe_flush_error_again(failed.errno, failed.told_before + 1);
             }
             if let Some((place, errno)) = place.zip(said) {
                 entry.note_said(place, entrance, errno, is_last);

@@ -401,6 +401,33 @@ fn a_failed_flush_whose_answer_was_not_taken_is_told_to_the_next_client_that_flu
     }
 }
 
+/// Such clients never say whether they have heard, and none of their flushes would succeed again.
+#[test]
+fn clients_that_flush_once_per_connection_and_leave_without_a_word_hear_of_a_loss_so_often_and_no_more() {
+    let mut service = Service::new(ServiceLimits::default());
+    let volume = service.add_volume(machine());
+    let lost = Err(OriginError::Failed { errno: 5, context: String::new() });
+    let mut flush_and_vanish = |result: Result<Vec<u8>, OriginError>| {
+        let (mut client, connection, id) = flush(&mut service, volume);
+        service.complete(Nanos::ZERO, volume, OriginCompletion { id, result });
+        service.turn(Nanos::ZERO, &mut Vec::new());
+        let mut stream = Vec::new();
+        service.output(connection).expect("the client stays").copy_to(&mut stream);
+        service.sent(Nanos::ZERO, connection, stream.len());
+        service.forget(connection);
+        let parsed = client.receive(&stream, &mut Vec::new()).expect("a valid reply");
+        let client::Event::Done { result, .. } = parsed.event else { panic!("{:?}", parsed.event) };
+        result.is_ok()
+    };
+    // What is lost anew meanwhile is new.
+    let course = [(true, false), (false, false), (true, false), (false, false), (false, false), (false, true)];
+    for (number, (is_lost, succeeds)) in course.into_iter().enumerate() {
+        let result = if is_lost { lost.clone() } else { Ok(Vec::new()) };
+        assert_eq!(flush_and_vanish(result), succeeds, "flush {number}");
+    }
+    assert!(flush_and_vanish(Ok(Vec::new())));
+}
+
 /// The origin was never asked, so the next flush hears from itself what there is to say.
 #[test]
 fn a_flush_of_a_client_that_left_and_that_was_never_sent_fails_no_other() {

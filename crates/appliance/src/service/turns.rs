@@ -161,8 +161,10 @@ impl Service {
                 connection.refuse(pending.request.cookie, errno);
                 if reply.is_said_once && !connection.ends_at_once() {
                     connection.unheard = Some((errno, connection.output.len()));
-                    let flushes = self.volumes.get(pending.volume).map_or(0, |entry| entry.writers.flushes());
-                    (connection.said, connection.failed_last) = (Some(errno), Some((errno, flushes)));
+                    let entry = self.volumes.get(pending.volume);
+                    connection.failed_last =
+                        entry.map(|entry| entry.writers.failed_now(errno, reply.told_before));
+                    connection.said = Some(errno);
                 }
             }
         }

@@ -21,6 +21,16 @@ struct Writer {
     is_passed_on: bool,
 }
 
+/// A flush that failed, as a client was told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FailedFlush {
+    pub(super) errno: Errno,
+    /// How often others had been told the same ([`crate::volume::Reply::told_before`]).
+    pub(super) told_before: u32,
+    /// How many flushes of the volume had succeeded by then.
+    flushes: u64,
+}
+
 /// The clients of one volume.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
@@ -65,9 +75,14 @@ impl Writers {
         self.flushes += 1;
     }
 
-    /// How many flushes succeeded.
-    pub(super) fn flushes(&self) -> u64 {
-        self.flushes
+    /// A flush that fails now, of which so many were told before.
+    pub(super) fn failed_now(&self, errno: Errno, told_before: u32) -> FailedFlush {
+        FailedFlush { errno, told_before, flushes: self.flushes }
+    }
+
+    /// Whether none has succeeded since.
+    pub(super) fn is_last(&self, failed: &FailedFlush) -> bool {
+        failed.flushes == self.flushes
     }
 
     /// The client at `place` is told that a flush failed. All others whose changes may be lost have to hear of it; whether there are any.

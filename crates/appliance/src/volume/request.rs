@@ -63,12 +63,14 @@ pub struct Reply {
     pub result: Result<Vec<u8>, Errno>,
     /// Of a flush that failed: the origin may have said so once only, so that somebody must hear of it.
     pub is_said_once: bool,
+    /// Likewise: how often others were told the same before it, whose connections ended so that they may not have heard.
+    pub told_before: u32,
 }
 
 impl Reply {
     /// A reply that matters to who asked, and to nobody else.
     pub(crate) fn new(tag: RequestTag, result: Result<Vec<u8>, Errno>) -> Reply {
-        Reply { tag, result, is_said_once: false }
+        Reply { tag, result, is_said_once: false, told_before: 0 }
     }
 }
 

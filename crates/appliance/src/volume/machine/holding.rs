@@ -17,6 +17,14 @@ use thiserror::Error;
 /// Flushes ahead of changes of the origin at most, whether anybody waits for them still or not (ours): an origin that hangs keeps each.
 const FLUSHES_AHEAD_MAX: usize = 8;
 
+/// The error of a flush of which a client has yet to hear.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwedError {
+    pub(super) errno: Errno,
+    /// As in [`super::super::request::Reply`].
+    pub(super) told_before: u32,
+}
+
 /// Where a volume is on the way to its pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -290,7 +298,14 @@ impl VolumeMachine {
     /// *acknowledged*; that a flush failed says that some of this may be lost, and nothing here tells whether it is what the fence has. An error too many costs a client its
     /// fsync; one too few, data that it was told are safe.
     pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
-        self.owed_flush_error = Some(errno);
+        self.owe_flush_error_again(errno, 0);
+    }
+
+    /// The same of an error that clients were told so often already, who may not have heard.
+    pub(crate) fn owe_flush_error_again(&mut self, errno: Errno, told_before: u32) {
+        // Of two words, neither may be taken for told more often than it was.
+        let least = self.owed_flush_error.map_or(told_before, |owed| owed.told_before.min(told_before));
+        self.owed_flush_error = Some(OwedError { errno, told_before: least });
     }
 
     /// A flush before the pause, or in it, ended.

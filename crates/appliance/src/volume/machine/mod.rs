@@ -15,7 +15,7 @@ mod reading;
 pub use holding::{HoldError, HoldState, UnfitError};
 
 use self::ending::LastFlush;
-use self::holding::{Hold, is_said_once};
+use self::holding::{Hold, OwedError, is_said_once};
 use super::client::Askers;
 use super::listing::Listing;
 use super::observation::Observer;
@@ -170,7 +170,7 @@ pub struct VolumeMachine {
     /// Of the pause: the origin was fenced.
     is_settled: bool,
     /// A flush failed, ours or that of a client that left, and no client has been told yet.
-    owed_flush_error: Option<Errno>,
+    owed_flush_error: Option<OwedError>,
     /// Flushes and questions about block status in flight.
     flushes: usize,
     statuses: usize,
@@ -456,9 +456,11 @@ impl VolumeMachine {
                 self.flushes -= 1;
                 self.flush_failed |= completion.result.is_err();
                 let owed = self.owed_flush_error.take();
-                let is_said_once = owed.is_some() || completion.result.as_ref().is_err_and(is_said_once);
+                let is_new = completion.result.as_ref().is_err_and(is_said_once);
+                let told_before = owed.filter(|_| !is_new).map_or(0, |owed| owed.told_before);
                 let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
-                self.reply(Reply { is_said_once, ..Reply::new(tag, owed.map_or(result, Err)) });
+                let reply = Reply::new(tag, owed.map_or(result, |owed| Err(owed.errno)));
+                self.reply(Reply { is_said_once: is_new || owed.is_some(), told_before, ..reply });
             }
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);

@@ -207,6 +207,26 @@ impl World {
         }
     }
 
+    /// An application is told that the write of this version is done.
+    pub(super) fn take_account(&mut self, application: usize, version: u64) {
+        let connection = self.applications[application].connection;
+        if let (true, Some(connection)) = (self.address.is_some(), connection) {
+            let node = self.connections[&connection].node;
+            self.taken_by.insert(version, (node, self.storage));
+        }
+    }
+
+    /// Whether somebody can know of this version, if it is lost just now, that it was done. Who comes by an address names no run, and connects anew now and then: of what is lost behind its
+    /// back only those know who have lived since then, the storage side or an appliance on which clients are still.
+    pub(super) fn is_accounted_for(&self, version: u64) -> bool {
+        let Some((node, storage)) = self.taken_by.get(&version) else { return self.address.is_none() };
+        let is_on = match self.behind_address() {
+            Some(Destination::Appliance(appliance)) => self.appliances.get(&appliance) == Some(node),
+            _ => false,
+        };
+        is_on || (storage.is_some() && *storage == self.storage)
+    }
+
     /// The move failed: the address goes back to where somebody serves, of where it was.
     pub(super) fn put_address_back(&mut self, id: u64) {
         let places = std::mem::take(&mut self.doing.get_mut(&id).expect("the caller looked").taken_from);

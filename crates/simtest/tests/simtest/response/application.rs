@@ -257,6 +257,7 @@ impl World {
             }
             (Kind::Write, true) => {
                 cells.for_each(|cell| self.history.write_acknowledged(cell, asked.version, end));
+                self.take_account(index, asked.version);
             }
             (Kind::Write, false) => {
                 cells.for_each(|cell| self.history.write_doubted(cell, asked.version, end));

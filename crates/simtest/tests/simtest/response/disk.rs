@@ -25,7 +25,8 @@ impl World {
         let live: Vec<u64> = (0..CELLS).map(|cell| self.disk.held(cell)).collect();
         let is_told = |(cell, version): &(u64, u64)| {
             // Of what was done before an error of a flush they know that it may be lost.
-            self.history.acknowledged_at(*cell, *version).is_some_and(|at| at > self.doubted_through)
+            let at = self.history.acknowledged_at(*cell, *version);
+            at.is_some_and(|at| at > self.doubted_through) && self.is_accounted_for(*version)
         };
         let told: Vec<(u64, u64)> = (0..).zip(live).filter(is_told).collect();
         self.disk.crash(&mut self.history, true, now, &mut self.random);
@@ -34,10 +35,7 @@ impl World {
         if told.iter().any(|(cell, version)| self.disk.held(*cell) != *version) {
             note!(self, "changes are lost of which applications were told that they were done");
             self.course.told_and_lost += 1;
-            // Who comes by an address names no run, and connects anew now and then: of what was lost behind its back only a storage side knows that lived through it.
-            if self.address.is_none() || self.storage.is_some() {
-                self.untold_loss = Some(now);
-            }
+            self.untold_loss = Some(now);
         }
     }
 

@@ -198,6 +198,8 @@ pub(super) struct World {
     pub(super) untold_loss: Option<u64>,
     /// When one of them last heard of it.
     pub(super) doubted_through: u64,
+    /// By whom an application was told that the write of this version is done, and who was the storage side then. Only of those that come by an address.
+    pub(super) taken_by: BTreeMap<u64, (u64, Option<u64>)>,
     /// When one was told that all is safe before any has heard of a loss.
     pub(super) false_word: Option<u64>,
     /// When the disk failed a flush, if no application has heard of it since; and when one was told since that all is safe.
@@ -297,6 +299,7 @@ impl World {
             proxy_origins: 0,
             untold_loss: None,
             doubted_through: 0,
+            taken_by: BTreeMap::new(),
             false_word: None,
             failed_flush: None,
             kept_quiet: None,
