@@ -62,7 +62,7 @@ enum Way {
 }
 
 impl Way {
-    /// Those that are always tried: what no other test does. Whether a controller dies while nobody has the address, a tenth of a second of each move, is chance here; `reroute::address` and `simtest` see to that.
+    /// Those that are always tried: what no other test does.
     fn always(self) -> Vec<(Part, &'static str)> {
         match self {
             Way::Proxy => vec![
@@ -157,15 +157,21 @@ impl Drill {
                     "{found}: clients go to {to}"
                 );
             }
-            Way::Address => {
-                let has_it = |host: &usize| {
-                    let shown = ip_says(&format!("-n {} -br addr", self.site.wire.name(*host)));
-                    shown.contains(&format!("{MOVED}/"))
-                };
-                let at: Vec<usize> = [&[STORAGE][..], &HOSTS].concat().into_iter().filter(has_it).collect();
-                assert_eq!(at, [STORAGE], "{found}: who has the address");
-            }
+            Way::Address => assert_eq!(self.have_address(), [STORAGE], "{found}: who has the address"),
         }
+    }
+
+    fn have_address(&self) -> Vec<usize> {
+        let has_it = |host: &usize| {
+            let shown = ip_says(&format!("-n {} -br addr", self.site.wire.name(*host)));
+            shown.contains(&format!("{MOVED}/"))
+        };
+        [&[STORAGE][..], &HOSTS].concat().into_iter().filter(has_it).collect()
+    }
+
+    /// Whether this is to strike while nobody has the address: a tenth of a second of each move.
+    fn waits_for_nobody(&self, part: Part, seen: &str) -> bool {
+        (self.way, part, seen) == (Way::Address, Part::Journal, "switching")
     }
 
     /// The step that the journal tells of, and the number of the appliance's host.
@@ -244,7 +250,18 @@ impl Drill {
         let at = all.iter().position(|of| *of == step).expect("a step");
         let struck = |drill: &mut Drill| {
             let (seen, host) = drill.must(&all[at..]);
-            std::thread::sleep(after);
+            if drill.waits_for_nobody(part, &seen) {
+                let until = Instant::now() + PATIENCE;
+                while !drill.have_address().is_empty() {
+                    assert!(
+                        Instant::now() < until,
+                        "the address is not taken from where it is: {}",
+                        drill.log()
+                    );
+                }
+            } else {
+                std::thread::sleep(after);
+            }
             drill.strike(part, host);
             seen
         };
