@@ -316,9 +316,9 @@ impl Service {
                 Some(Succeeded::Awaits { .. }) | None => None,
             },
         };
-        let (awaits, lacks) = match succeeded {
-            Some(Succeeded::Awaits { requests, lacks }) => (requests, lacks),
-            Some(Succeeded::Late | Succeeded::InDoubt) | None => (0, None),
+        let (awaits, lacks, heard) = match succeeded {
+            Some(Succeeded::Awaits { requests, lacks, heard }) => (requests, lacks, heard),
+            Some(Succeeded::Late | Succeeded::InDoubt) | None => (0, None, None),
         };
         self.held_bytes += output.len();
         self.told += usize::from(session.told().is_some());
@@ -336,7 +336,7 @@ impl Service {
             output,
             unheard: None,
             said: None,
-            failed_last: None,
+            failed_last: heard,
             in_flight: 0,
             held_bytes: 0,
             is_dirty: false,

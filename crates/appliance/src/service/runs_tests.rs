@@ -205,7 +205,7 @@ fn what_a_run_was_told_last_before_a_fence_is_told_by_the_other_way_too() {
 #[test]
 fn what_somebody_was_told_last_that_is_killed_and_fenced_is_told_by_the_other_way() {
     for (flushes_again, comes_again, is_done) in
-        [(false, false, false), (true, false, true), (false, true, true)]
+        [(false, false, false), (true, false, true), (false, true, false), (true, true, true)]
     {
         let (mut service, volume) = scene();
         let place = Succession { id: 9, number: 1, lacks_flush: false };
@@ -215,9 +215,11 @@ fn what_somebody_was_told_last_that_is_killed_and_fenced_is_told_by_the_other_wa
             assert_eq!(killed.flush(&mut service, done()), Some(true));
         }
         service.forget(killed.key);
-        // It lives, and has heard; only the connection was lost.
+        // It lives, and has heard; only connections were lost. Clients of its own may not have asked since.
         if comes_again {
-            Flusher::come(&mut service, volume, Succession { number: 2, ..place });
+            let again = Flusher::come(&mut service, volume, Succession { number: 2, ..place });
+            service.forget(again.key);
+            Flusher::come(&mut service, volume, Succession { number: 3, ..place });
         }
         service.fence(volume, Lease { epoch: 1, holder: Holder::Named });
         let (client, server) =

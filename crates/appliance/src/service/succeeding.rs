@@ -1,6 +1,7 @@
 //! Connections that take the place of earlier ones of their client ([`forebay_nbd::Succession`]): nothing of them is begun before everything of those is over.
 
 use super::connection::{Closing, Connection, Pending};
+use super::writers::FailedFlush;
 use super::{Entrance, Lease, Service, VolumeEntry, mark_dirty};
 use crate::slab::SlabKey;
 use crate::volume::Errno;
@@ -24,6 +25,8 @@ pub(super) enum Succeeded {
         requests: usize,
         /// What its client has to hear of where it asks for a flush.
         lacks: Option<Errno>,
+        /// What it has heard, and may have told nobody.
+        heard: Option<FailedFlush>,
     },
     /// One that takes its own place is here already, or what such a one asked.
     Late,
@@ -43,8 +46,8 @@ struct Note {
     place: Succession,
     entrance: Entrance,
     errno: Errno,
-    /// No later flush of that connection succeeded.
-    is_last: bool,
+    /// The flush that failed last, where no later one of that connection succeeded.
+    last: Option<FailedFlush>,
 }
 
 /// Errors of flushes, and of changes that were to be on stable storage, whose connections are gone. Whoever says
@@ -63,6 +66,13 @@ impl Said {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// What one has heard at earlier places that names no run, takes this one, and lacks nothing: with its last flush, so that it may have told nobody: an appliance whose clients have not asked since.
+    fn heard(&self, place: Succession) -> Option<FailedFlush> {
+        let is_earlier = |of: &&Note| is_of_lane_and_run(of.place, place) && place.takes_place_of(of.place);
+        let last = self.0.iter().rfind(is_earlier).and_then(|of| of.last);
+        last.filter(|_| is_nameless(place) && !place.lacks_flush)
     }
 
     /// What a client has not heard that takes this place. What was said at later places is not its to have heard, or not; of what was said to an earlier run it knows nothing.
@@ -84,9 +94,9 @@ impl Said {
 
     /// What those were told last whom `lease` keeps out. It is to be told by the next flush, once.
     pub(super) fn left_by_fenced(&mut self, lease: Lease) -> Option<Errno> {
-        let fenced = self.0.iter_mut().filter(|of| of.is_last && !lease.admits(of.entrance));
+        let fenced = self.0.iter_mut().filter(|of| of.last.is_some() && !lease.admits(of.entrance));
         let last = fenced.fold(None, |_, of| {
-            of.is_last = false;
+            of.last = None;
             Some(of.errno)
         });
         // An epoch that is over is never let in again, and who names no run has no next one.
@@ -107,8 +117,14 @@ fn is_of_lane_and_run(one: Succession, other: Succession) -> bool {
 
 impl VolumeEntry {
     /// Keeps an error for whoever comes behind `place`, and for those behind a fence, where nobody else hears of it.
-    pub(super) fn note_said(&mut self, place: Succession, entrance: Entrance, errno: Errno, is_last: bool) {
-        if let Some(forgotten) = self.said.note(Note { place, entrance, errno, is_last }) {
+    pub(super) fn note_said(
+        &mut self,
+        place: Succession,
+        entrance: Entrance,
+        errno: Errno,
+        last: Option<FailedFlush>,
+    ) {
+        if let Some(forgotten) = self.said.note(Note { place, entrance, errno, last }) {
             self.machine.owe_flush_error(forgotten);
         }
     }
@@ -151,9 +167,11 @@ impl Service {
             // Whoever chose just before it was told that it would be succeeded. The next one is not, and waits for what can be waited for: blocks in doubt are written by nobody.
             return Succeeded::InDoubt;
         }
+        let heard = entry.said.heard(place).filter(|failed| entry.writers.is_last(failed));
         let lacks = entry.said.lacks(place);
         let is_its = |p: &Pending| p.volume == volume && takes_place(p.succession);
-        Succeeded::Awaits { requests: self.pending.iter().filter(|(_, p)| is_its(p)).count(), lacks }
+        let requests = self.pending.iter().filter(|(_, p)| is_its(p)).count();
+        Succeeded::Awaits { requests, lacks, heard }
     }
 
     /// Who keeps what is acknowledged may be another one now: asked with the run that a client was told, `keeper` says so. Who was told of another one has its connection ended, so that it hears of
@@ -191,9 +209,11 @@ impl Service {
     /// The connection is about to be gone: what somebody has to hear of that its client was sent, or was to be.
     pub(super) fn note_said(&mut self, key: SlabKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let (unheard, mut said) = (connection.unheard.take(), connection.said.take());
         let (entrance, failed_last) = (connection.entrance, connection.failed_last.take());
-        let mut is_last = failed_last.is_some();
+        // What it has from an earlier one it passes on.
+        let mut said = connection.said.take().or(failed_last.map(|failed| failed.errno));
+        let unheard = connection.unheard.take();
+        let mut last = failed_last;
         let has_left = connection.closing == Some(Closing::InOrder(Disconnect::Requested));
         let (place, volume) = (connection.succession, connection.volume);
         if let Some(entry) = self.volumes.get_mut(volume) {
@@ -204,7 +224,8 @@ impl Service {
             said = said.filter(|_| !has_left || (last_is_untold && has_next_run));
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
-            let asks_elsewhere = (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
+            let asks_elsewhere =
+                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
             let untold = failed_last.filter(|_| asks_elsewhere).map(|failed| failed.errno);
             // Who knows of no successions cannot say what it lacks: it asks again, by this way or another, and takes the answer to that.
             let cannot_say = failed_last.filter(|failed| {
@@ -212,12 +233,12 @@ impl Service {
             });
             if let Some(errno) = unheard.map(|(errno, _)| errno).or(untold) {
                 entry.machine.owe_flush_error(errno);
-                is_last = false;
+                last = None;
             } else if let Some(failed) = cannot_say {
                 entry.machine.owe_flush_error_again(failed.errno, failed.told_before + 1);
             }
             if let Some((place, errno)) = place.zip(said) {
-                entry.note_said(place, entrance, errno, is_last);
+                entry.note_said(place, entrance, errno, last);
             }
         }
     }

@@ -225,7 +225,7 @@ impl Service {
             entry.machine.owe_flush_error(*errno);
             // Somebody else may hear of that first, and its own client would ask again and hear of a success.
             if let Some(place) = pending.succession {
-                entry.note_said(place, pending.entrance, *errno, false);
+                entry.note_said(place, pending.entrance, *errno, None);
             }
         }
     }

@@ -22,7 +22,7 @@ struct Writer {
 }
 
 /// A flush that failed, as a client was told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FailedFlush {
     pub(super) errno: Errno,
     /// How often others had been told the same ([`crate::volume::Reply::told_before`]).

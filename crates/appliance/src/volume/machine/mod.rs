@@ -312,6 +312,12 @@ impl VolumeMachine {
                 if self.draining {
                     return self.refuse(tag, Errno::SHUTDOWN);
                 }
+                if let Some(owed) = self.owed_flush_error.take() {
+                    // The origin is not asked, and does not say that all is safe now: where it told this to us last, and we are killed or fenced before somebody has heard, it says it again to who comes another way.
+                    let reply = Reply::new(tag, Err(owed.errno));
+                    self.reply(Reply { is_said_once: true, told_before: owed.told_before, ..reply });
+                    return;
+                }
                 // Every write that was acknowledged is complete at the origin, so nothing has to be waited for.
                 self.flushes += 1;
                 self.enqueue(Kind::Flush { tag });
