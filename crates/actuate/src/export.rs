@@ -85,7 +85,7 @@ fn converse(
     let mut session = Session::new(Config { block_status: false, succession, ..Config::new(export) });
     let (mut input, mut output) = (Vec::new(), Vec::new());
     let mut buffer = vec![0; 4096];
-    let (mut is_ours, mut is_done, mut failed) = (false, false, None);
+    let (mut is_ours, mut has_left, mut is_done, mut failed) = (false, false, false, None);
     loop {
         let mut taken = 0;
         while !is_done {
@@ -99,6 +99,11 @@ fn converse(
                     if errand == Errand::Flush && flags.contains(flush) {
                         let asked = session.submit(0, Operation::Flush, &mut output);
                         asked.map_err(io::Error::other)?;
+                        if is_ours {
+                            // The farewell goes with it, so that a server of ours passes an error on whatever becomes of us. Servers of others may end without the answer then.
+                            session.disconnect(&mut output);
+                            has_left = true;
+                        }
                     } else {
                         is_done = true;
                     }
@@ -112,7 +117,7 @@ fn converse(
             }
         }
         input.drain(..taken);
-        if is_done {
+        if is_done && !has_left {
             // A farewell, so that nobody wonders where the client went.
             session.disconnect(&mut output);
         }
@@ -146,6 +151,8 @@ mod tests {
     struct Seen {
         flushes: u32,
         left_in_order: bool,
+        /// It had taken leave before its flush was answered.
+        leaves_beforehand: bool,
         names_no_run: bool,
     }
 
@@ -172,6 +179,7 @@ mod tests {
                 let waits = matches!(parsed.event, server::Event::NeedMore);
                 if let server::Event::Request { request, .. } = parsed.event {
                     seen.flushes += 1;
+                    seen.leaves_beforehand = input.len() > consumed;
                     seen.names_no_run = session.succession().is_some_and(|place| place.client().is_none());
                     let replies = session.replies();
                     match refuses {
@@ -215,12 +223,13 @@ mod tests {
         assert!(matches!(outcome, Err(VisitError::Protocol(_))));
     }
 
-    /// The answer may be the only word of lost data, and its client is not the one that has lost some: a server of ours says it again once such a client has left in order.
+    /// The answer may be the only word of lost data, and its client is not the one that has lost some: a server of ours says it again once such a client has left in order, which it may not live to do behind the answer.
     #[test]
     fn who_is_told_that_something_is_lost_leaves_it_to_who_comes_next() {
         for succeeds in [None, Some(Succeeds { run: RunId(7), storage: None, keeper: None })] {
             let (outcome, seen) = visited("db", Errand::Flush, true, succeeds);
-            assert_eq!(seen, Seen { flushes: 1, left_in_order: true, names_no_run: true });
+            let leaves_beforehand = succeeds.is_some();
+            assert_eq!(seen, Seen { flushes: 1, left_in_order: true, leaves_beforehand, names_no_run: true });
             match outcome {
                 Err(VisitError::NotFlushed { is_passed_on, .. }) => {
                     assert_eq!(is_passed_on, succeeds.is_some());

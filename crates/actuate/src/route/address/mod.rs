@@ -3,17 +3,19 @@
 //! The address is allotted to the workload when that is made, and nobody else uses it. On each host an interface of the same wire waits for it, and
 //! a server that listens on every address. Hosts are network namespaces of this machine; a host of its own needs this code to run there.
 //!
-//! A switch takes the address from where it is, asks on the wire whether anybody else has it, has the storage side fence the old path, gives
-//! it to the new host, and announces it. Between the first and the last step clients reach nobody. What was out on the old path is done or
+//! A switch has the old path flush, takes the address from where it is, asks on the wire whether anybody else has it while the old path flushes what clients wrote meanwhile, has the storage
+//! side fence the old path, gives it to the new host, and announces it. Between the first and the last step clients reach nobody. What was out on the old path is done or
 //! refused by then; who asked did not hear, and asks again on the new path. If a step fails the address goes back to where it was.
 
 mod arp;
+mod flushing;
 
 use super::{LeaseHolder, Passage, Pause, Route, RouteError, StorageLease};
 use crate::api::connect_tcp;
 use crate::netlink::Netlink;
 use crate::{Deadline, Endpoint};
 use arp::Wire;
+use flushing::{flush_ahead, flush_behind};
 use forebay_nbd::Transport;
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -204,6 +206,7 @@ impl Route for AddressRoute {
             return Ok(Pause(Duration::ZERO));
         }
         self.check_serves(new, deadline)?;
+        let may_flush = if passage.settled { Vec::new() } else { flush_ahead(&old, deadline)? };
         let began = Instant::now();
         for (index, place) in old.iter().enumerate() {
             if let Err(error) = self.remove_from(place) {
@@ -211,7 +214,16 @@ impl Route for AddressRoute {
                 return Err(if index == 0 { error } else { self.take_back(&old[..index], error, deadline) });
             }
         }
-        match new.within(|host| host.wire.probe(address)) {
+        // Clients hear of nothing any more that is done there. What they have heard of is flushed while it is asked who else has the address.
+        let (used_by, flushed) = std::thread::scope(|scope| {
+            let flushing = scope.spawn(|| flush_behind(&may_flush, deadline));
+            let used_by = new.within(|host| host.wire.probe(address));
+            (used_by, flushing.join().expect("it does not panic"))
+        });
+        if let Err(error) = flushed {
+            return Err(self.take_back(&old, error, deadline));
+        }
+        match used_by {
             Ok(None) => {}
             Ok(Some(by)) => {
                 return Err(self.take_back(&old, RouteError::AddressInUse { address, by }, deadline));

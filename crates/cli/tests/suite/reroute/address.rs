@@ -9,6 +9,7 @@ use crate::wire::{Wire, ip, ip_says};
 use forebay_actuate::route::{AddressPlace, AddressRoute, Ipv4Prefix, LeaseHolder};
 use forebay_actuate::{Endpoint, Passage, Pause, Route, RouteError};
 use forebay_nbd::Uri;
+use forebay_nbd::client::Operation;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -105,6 +106,28 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     let clients = Clients::new(&hosts.scene, "qemu.sock");
     clients
         .work("address", PAUSE_P99_MAX, || (0..reroutes(5)).flat_map(|_| hosts.there_and_back()).collect());
+
+    // What a storage side no longer vouches for that was started anew, clients hear of while they are where that is known.
+    let (there, back) = (hosts.scene.epoch + 1, hosts.scene.epoch + 2);
+    hosts.scene.epoch = back;
+    hosts.start_appliance(there);
+    let [there, back] = [(APPLIANCE, there), (STORAGE, back)].map(|(host, epoch)| Passage {
+        to: hosts.to(host),
+        epoch,
+        settled: false,
+    });
+    hosts.route.switch(&there, soon()).unwrap();
+    clients.write_once();
+    let storage = hosts.wire.name(STORAGE).to_owned();
+    hosts.scene.start_storage(Some(&storage));
+    for attempt in 0..2 {
+        let refused = hosts.route.switch(&back, soon()).unwrap_err();
+        assert!(matches!(refused, RouteError::NotDrained { .. }), "attempt {attempt}: {refused}");
+        assert_eq!(hosts.route.now(soon()).unwrap(), there.to);
+    }
+    assert!(clients.ask_once(Operation::Flush, &[]).is_err());
+    clients.ask_once(Operation::Flush, &[]).unwrap();
+    hosts.route.switch(&back, soon()).unwrap();
 
     // Who has the address already is found out, and clients are where they were.
     let epoch = hosts.scene.epoch + 1;

@@ -72,12 +72,22 @@ impl Scene {
              [http]\nlisten = \"off\"\nsocket = \"storage-http.sock\"\n\
              [[volume]]\nname = \"db\"\norigin = \"db.img\"\n{secret}"
         );
-        let configuration = scene.configuration("storage", &text);
-        let watch = ["watch".as_ref(), configuration.as_os_str()];
-        scene.storage.0.push(spawn(namespace, env!("CARGO_BIN_EXE_forebay"), watch));
-        wait_for(&scene.path("storage.sock"));
-        wait_for(&scene.path("storage-http.sock"));
+        scene.configuration("storage", &text);
+        scene.start_storage(namespace);
         scene
+    }
+
+    /// Starts the storage side, anew if it runs.
+    fn start_storage(&mut self, namespace: Option<&str>) {
+        self.storage = Running(Vec::new());
+        let sockets = ["storage.sock", "storage-http.sock"].map(|name| self.path(name));
+        for socket in &sockets {
+            let _ = std::fs::remove_file(socket);
+        }
+        let configuration = self.path("storage.toml");
+        let watch = ["watch".as_ref(), configuration.as_os_str()];
+        self.storage.0.push(spawn(namespace, env!("CARGO_BIN_EXE_forebay"), watch));
+        sockets.iter().for_each(|socket| wait_for(socket));
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -193,10 +203,21 @@ impl Clients {
 
     /// Has one of them write a block that it does not flush.
     fn write_once(&self) {
+        let write = Operation::Write { offset: 0, length: BLOCK as u32, fua: false };
+        self.ask_once(write, &content(0, 1)).expect("it is written");
+    }
+
+    /// Has one of them ask for this.
+    fn ask_once(&self, operation: Operation, data: &[u8]) -> Result<Vec<u8>, String> {
         let mut client: Client<()> = Client::connect(&self.socket, "db").expect("somebody serves");
-        client.ask(Operation::Write { offset: 0, length: BLOCK as u32, fua: false }, &content(0, 1), ());
+        client.ask(operation, data, ());
         client.send();
-        while client.receive().expect("the connection stays").is_empty() {}
+        loop {
+            let answers = client.receive().expect("the connection stays");
+            if let Some(answer) = answers.into_iter().next() {
+                return answer.result;
+            }
+        }
     }
 
     /// Lets them work while `moves` moves them; its pauses are printed, and judged by `p99_max`.

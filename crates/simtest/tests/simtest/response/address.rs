@@ -4,6 +4,7 @@
 //! where it is, asked for on the wire, fenced by the lease, given to the new host and announced. A host that cannot be asked may keep it. Whoever changes the order there changes it here.
 
 use super::carrying::Stage;
+use super::visit::{Visited, Which};
 use super::wires::{Connection, Destination, Peer, Place};
 use super::world::{Event, World, note};
 use forebay_appliance::service::{Holder as LeaseHolder, Lease};
@@ -86,7 +87,7 @@ impl World {
     /// An order to move the address begins.
     pub(super) fn move_address(&mut self, id: u64) {
         let doing = &self.doing[&id];
-        let What::Switch { to, epoch, .. } = doing.order.what else { unreachable!("it switches") };
+        let What::Switch { to, epoch, settled } = doing.order.what else { unreachable!("it switches") };
         if self.is_past_its_time(id) {
             return self.finish(id, Outcome::Unknown("its time was over before it could begin".into()));
         }
@@ -113,12 +114,59 @@ impl World {
         if !serves || !self.is_told(new) {
             return self.finish(id, Outcome::Refused("nobody serves there".into()));
         }
+        let visit = self.server_at(&old).filter(|_| !settled);
+        match visit.and_then(|server| self.visit(id, server, Which::First)) {
+            Some(_) => self.doing.get_mut(&id).expect("it begins").stage = Stage::FlushingAhead(old),
+            None => self.take_address(id, old, false),
+        }
+    }
+
+    /// Who serves at the one place where the address is.
+    fn server_at(&self, old: &[Place]) -> Option<Destination> {
+        match old {
+            [Place::Host(host)] => self.appliance_at(*host).map(Destination::Appliance),
+            [Place::Storage] => Some(Destination::Storage(None)),
+            _ => None,
+        }
+    }
+
+    /// The address is taken from where it is.
+    fn take_address(&mut self, id: u64, old: Vec<Place>, is_flushed: bool) {
         for place in &old {
             self.take_address_from(*place);
         }
+        let server = self.server_at(&old).filter(|_| is_flushed);
+        let visit = server.and_then(|server| self.visit(id, server, Which::Second));
         let doing = self.doing.get_mut(&id).expect("it begins");
-        (doing.stage, doing.taken_from) = (Stage::Asking, old);
+        doing.stage = Stage::Asking { visit, is_asked: false, is_refused: false };
+        doing.taken_from = old;
         self.schedule(ASKED_NS, Event::Asked(id));
+    }
+
+    /// The old path has flushed, or not.
+    pub(super) fn visited(&mut self, id: u64, visit: u64, visited: Visited) {
+        let Some(doing) = self.doing.get_mut(&id) else { return };
+        match &mut doing.stage {
+            Stage::FlushingAhead(_) if [Visited::NotFlushed, Visited::Unanswered].contains(&visited) => {
+                self.finish(id, Outcome::NotDrained("the old path has not flushed".into()));
+            }
+            Stage::FlushingAhead(old) => {
+                let old = std::mem::take(old);
+                self.take_address(id, old, visited == Visited::Flushed);
+            }
+            Stage::Asking { visit: behind, is_asked, is_refused } if *behind == Some(visit) => {
+                (*behind, *is_refused) = (None, visited == Visited::NotFlushed);
+                let is_asked = *is_asked;
+                if visited == Visited::Unanswered {
+                    // What it says now it says to nobody.
+                    self.untold_loss = None;
+                }
+                if is_asked {
+                    self.asked(id);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Clients' connections end there; what is under way on them may be done yet.
@@ -133,10 +181,20 @@ impl World {
         its.into_iter().for_each(|id| self.sever(id));
     }
 
-    /// Nobody else has it, as far as can be heard: the old path is fenced.
+    /// Nobody else has it, as far as can be heard: the old path is fenced, once it has flushed.
     pub(super) fn asked(&mut self, id: u64) {
-        let Some(doing) = self.doing.get(&id).filter(|doing| doing.stage == Stage::Asking) else { return };
+        let Some(doing) = self.doing.get_mut(&id) else { return };
+        let Stage::Asking { visit, is_asked, is_refused } = &mut doing.stage else { return };
+        *is_asked = true;
+        if visit.is_some() {
+            return;
+        }
+        let is_refused = *is_refused;
         let What::Switch { to, epoch, settled } = doing.order.what else { unreachable!("it switches") };
+        if is_refused {
+            self.put_address_back(id);
+            return self.finish(id, Outcome::NotDrained("the old path has not flushed".into()));
+        }
         let new = place_of(to);
         let others = &self.address.as_ref().expect("one that moves").at;
         if others
@@ -219,12 +277,29 @@ impl World {
     /// Whether somebody can know of this version, if it is lost just now, that it was done. Who comes by an address names no run, and connects anew now and then: of what is lost behind its
     /// back only those know who have lived since then, the storage side or an appliance on which clients are still.
     pub(super) fn is_accounted_for(&self, version: u64) -> bool {
-        let Some((node, storage)) = self.taken_by.get(&version) else { return self.address.is_none() };
-        let is_on = match self.behind_address() {
-            Some(Destination::Appliance(appliance)) => self.appliances.get(&appliance) == Some(node),
-            _ => false,
-        };
-        is_on || (storage.is_some() && *storage == self.storage)
+        let Some((node, _)) = self.taken_by.get(&version) else { return self.address.is_none() };
+        self.appliance_of_clients() == Some(*node) || self.storage_knows_of(version)
+    }
+
+    /// Whether the storage side is still the run that had sent this version on.
+    pub(super) fn storage_knows_of(&self, version: u64) -> bool {
+        match self.taken_by.get(&version) {
+            Some((_, storage)) => storage.is_some() && *storage == self.storage,
+            None => self.address.is_none(),
+        }
+    }
+
+    /// The appliance that has the address.
+    pub(super) fn appliance_of_clients(&self) -> Option<u64> {
+        match self.behind_address()? {
+            Destination::Appliance(appliance) => self.appliances.get(&appliance).copied(),
+            _ => None,
+        }
+    }
+
+    /// Whether somebody who knows of a loss is still there to tell those who flush.
+    pub(super) fn is_loss_known(&self) -> bool {
+        self.loss_known_by.is_none() || self.loss_known_by == self.appliance_of_clients()
     }
 
     /// The move failed: the address goes back to where somebody serves, of where it was.
@@ -248,6 +323,7 @@ impl World {
     pub(super) fn mover_died(&mut self) {
         if self.address.is_some() {
             self.doing.retain(|_, doing| !matches!(doing.order.what, What::Switch { .. }));
+            self.visitors_died();
         }
     }
 }

@@ -237,6 +237,7 @@ impl World {
             } else if asked.kind == Kind::Flush
                 && unsure_before == 0
                 && self.untold_loss.is_some_and(|at| at < asked.started)
+                && self.is_loss_known()
             {
                 note!(self, "application {index} is told that all is safe, and some of it is lost");
                 self.false_word.get_or_insert(end);

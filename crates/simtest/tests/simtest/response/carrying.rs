@@ -15,13 +15,18 @@ const SWITCH_WITHIN_NS: u64 = 50_000_000;
 const LATE_START_WITHIN_NS: u64 = 300_000_000;
 
 /// How far an order is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Sent,
     Starting(u64),
     Fencing,
-    /// An address that moves is asked for on the wire; and the old path is fenced then.
-    Asking,
+    /// The old path, where an address that moves is, flushes while clients are there; then it is asked for on the wire while that flushes again; and then the old path is fenced.
+    FlushingAhead(Vec<Place>),
+    Asking {
+        visit: Option<u64>,
+        is_asked: bool,
+        is_refused: bool,
+    },
     FencingMove,
     /// The proxy has this link to where it is to go.
     Opening(u64),
@@ -472,7 +477,7 @@ impl World {
                 );
             }
             // It is on its way, or waits for another one; or it takes no longer.
-            Stage::Sent | Stage::Asking => {}
+            Stage::Sent | Stage::FlushingAhead(_) | Stage::Asking { .. } => {}
         }
     }
 }

@@ -36,6 +36,10 @@ impl World {
             note!(self, "changes are lost of which applications were told that they were done");
             self.course.told_and_lost += 1;
             self.untold_loss = Some(now);
+            let lost = told.iter().filter(|(cell, version)| self.disk.held(*cell) != *version);
+            let knows_storage =
+                lost.map(|(_, version)| *version).any(|version| self.storage_knows_of(version));
+            self.loss_known_by = if knows_storage { None } else { self.appliance_of_clients() };
         }
     }
 

@@ -647,6 +647,7 @@ impl World {
         match peer {
             Peer::Link(link) => self.link_parts(link),
             Peer::Application(index) => self.application_parts(index),
+            Peer::Visitor(visit) => self.visitor_parts(visit),
         }
     }
 }

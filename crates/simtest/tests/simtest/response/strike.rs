@@ -427,7 +427,7 @@ impl World {
         let connection = &self.connections[&id];
         let from = match connection.peer {
             Peer::Link(link) => self.links.get(&link).and_then(|link| self.nodes.get(&link.node)),
-            Peer::Application(_) => None,
+            Peer::Application(_) | Peer::Visitor(_) => None,
         };
         self.storage == Some(connection.node) && from.is_some_and(|node| node.place == Place::Host(lag.host))
     }

@@ -1,6 +1,7 @@
 //! Who reaches whom, and connections between them: bytes arrive late and in pieces; what is cut arrives in part, at a server perhaps much later.
 
 use super::node::Source;
+use super::visit::Visited;
 use super::world::{Event, WHILE_NS, World};
 use crate::network::{Pipe, ServerEnd};
 use forebay_control::response::ApplianceId;
@@ -35,6 +36,8 @@ pub(super) enum Destination {
 pub(super) enum Peer {
     Link(u64),
     Application(usize),
+    /// Who has a path flush before it is left.
+    Visitor(u64),
 }
 
 pub(super) struct Connection {
@@ -207,6 +210,7 @@ impl World {
                 match peer {
                     Peer::Link(link) => self.link_lost(link),
                     Peer::Application(index) => self.application_lost(index),
+                    Peer::Visitor(visit) => self.end_visit(visit, Visited::Nobody),
                 }
                 self.schedule_arrival(id, true);
                 self.forget_if_over(id);
@@ -222,6 +226,7 @@ impl World {
                 self.link_opened(link);
             }
             Peer::Application(index) => self.application_hears(index),
+            Peer::Visitor(visit) => self.visitor_hears(visit),
         }
         self.schedule_arrival(id, false);
     }

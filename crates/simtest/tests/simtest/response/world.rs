@@ -7,6 +7,7 @@ use super::controller::{rules, specs};
 use super::link::Link;
 use super::node::{BLOCK, CELL, CELLS, Node, Role, first_history};
 use super::strike::{Failure, Kind, Lag, Strike};
+use super::visit::Visit;
 use super::wires::{Connection, Destination, Peer, Place};
 use crate::history::History;
 use crate::origin::{AtOrigin, SimOrigin};
@@ -61,6 +62,8 @@ pub(super) enum Event {
     Back(Place),
     /// An address that moves was asked for on the wire.
     Asked(u64),
+    /// A flush of the old path is not waited for any longer.
+    VisitOver(u64),
     /// A daemon that stood still goes on.
     Resume(u64),
     /// A host that lagged behind does.
@@ -200,6 +203,10 @@ pub(super) struct World {
     pub(super) doubted_through: u64,
     /// By whom an application was told that the write of this version is done, and who was the storage side then. Only of those that come by an address.
     pub(super) taken_by: BTreeMap<u64, (u64, Option<u64>)>,
+    /// The appliance that alone knows of the loss, as long as clients are on it.
+    pub(super) loss_known_by: Option<u64>,
+    /// Those who have the old path flush before an address moves.
+    pub(super) visits: BTreeMap<u64, Visit>,
     /// When one was told that all is safe before any has heard of a loss.
     pub(super) false_word: Option<u64>,
     /// When the disk failed a flush, if no application has heard of it since; and when one was told since that all is safe.
@@ -300,6 +307,8 @@ impl World {
             untold_loss: None,
             doubted_through: 0,
             taken_by: BTreeMap::new(),
+            loss_known_by: None,
+            visits: BTreeMap::new(),
             false_word: None,
             failed_flush: None,
             kept_quiet: None,
@@ -401,6 +410,7 @@ impl World {
             Event::Strike(failure) => self.strike(failure),
             Event::Back(place) => self.come_back(place),
             Event::Asked(order) => self.asked(order),
+            Event::VisitOver(visit) => self.give_up_visit(visit),
             Event::Resume(node) => self.resume(node),
             Event::CatchUp(host) => self.catch_up(host),
             Event::Overdue(node) => self.end_node(node),
@@ -424,6 +434,7 @@ impl World {
                 let Some(to) = self.nodes.get(&connection.node).map(|node| node.place) else { return false };
                 let from = match connection.peer {
                     Peer::Application(_) => Place::Application,
+                    Peer::Visitor(_) => Place::Controller,
                     Peer::Link(link) => {
                         match self.links.get(&link).and_then(|link| self.nodes.get(&link.node)) {
                             Some(node) => node.place,
