@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub(super) is_waiting: bool,
     /// Why it will be closed.
     pub(super) closing: Option<Closing>,
+    /// Its client has said farewell, whether it stays for what it is owed or not.
+    pub(super) has_taken_leave: bool,
     /// There is input that was left for the next turn, or for better times.
     pub(super) has_leftover: bool,
     /// Bytes that the request holds which was left because there was no room for it.

@@ -342,6 +342,7 @@ impl Service {
             is_dirty: false,
             is_waiting: false,
             closing,
+            has_taken_leave: false,
             has_leftover,
             wants: 0,
             receiving_since: now,

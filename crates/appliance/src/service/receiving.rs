@@ -6,7 +6,7 @@ use super::{SendNow, Service, mark_dirty, touch};
 use crate::slab::SlabKey;
 use crate::volume::{InPlaceOutcome, RequestTag, VolumeMachine};
 use forebay_nbd::ExportInfo;
-use forebay_nbd::server::{Event, Payload, Session};
+use forebay_nbd::server::{Disconnect, Event, Payload, Session};
 use forebay_nbd::wire::{Command, REQUEST_BYTES};
 use forebay_units::{ByteRange, Nanos};
 
@@ -183,6 +183,7 @@ impl Service {
                     continue;
                 }
                 Event::Disconnect(how) => {
+                    connection.has_taken_leave = how == Disconnect::Requested;
                     connection.closing = Some(Closing::InOrder(how));
                     break;
                 }

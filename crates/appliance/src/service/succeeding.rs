@@ -214,18 +214,20 @@ impl Service {
         let mut said = connection.said.take().or(failed_last.map(|failed| failed.errno));
         let unheard = connection.unheard.take();
         let mut last = failed_last;
+        let has_taken_leave = connection.has_taken_leave;
         let has_left = connection.closing == Some(Closing::InOrder(Disconnect::Requested));
         let (place, volume) = (connection.succession, connection.volume);
         if let Some(entry) = self.volumes.get_mut(volume) {
             // Who leaves has all its answers. But the flush that failed last may have been its own, of which it has told nobody.
             let last_is_untold = failed_last.is_some_and(|failed| entry.writers.is_last(&failed));
-            // Its clients ask its next run then, or by another way where it names no run, as an appliance does not.
+            // Its clients ask its next run then, or by another way where it names no run, as an appliance does not; it may be gone before it has the answer.
             let has_next_run = !place.is_some_and(is_nameless);
-            said = said.filter(|_| !has_left || (last_is_untold && has_next_run));
+            let never_comes_again = has_taken_leave && !has_next_run;
+            said =
+                said.filter(|_| if has_left { last_is_untold && has_next_run } else { !never_comes_again });
             // Who is fenced asks by another way from here on.
             let is_fenced = entry.lease.is_some_and(|lease| !lease.admits(entrance));
-            let asks_elsewhere =
-                (is_fenced && said.is_some()) || (has_left && last_is_untold && !has_next_run);
+            let asks_elsewhere = (is_fenced && said.is_some()) || (never_comes_again && last_is_untold);
             let untold = failed_last.filter(|_| asks_elsewhere).map(|failed| failed.errno);
             // Who knows of no successions cannot say what it lacks: it asks again, by this way or another, and takes the answer to that.
             let cannot_say = failed_last.filter(|failed| {

@@ -167,6 +167,27 @@ fn what_an_appliance_was_told_last_before_it_left_is_told_to_whoever_flushes_nex
     }
 }
 
+/// Who has a path flush before clients leave it says farewell with that, and may be gone before it has taken leave of the answer.
+#[test]
+fn who_said_farewell_and_is_gone_before_the_end_does_not_come_again() {
+    for is_torn in [false, true] {
+        let (mut service, volume) = scene();
+        let mut visitor = Flusher::come_by(&mut service, volume, Some(appliance(0)), Entrance::Original);
+        assert_eq!(visitor.flush(&mut service, failed()), Some(false));
+        let mut farewell = Vec::new();
+        visitor.client.disconnect(&mut farewell);
+        service.received(Nanos::ZERO, visitor.key, &farewell);
+        if is_torn {
+            service.close(visitor.key);
+        }
+        service.forget(visitor.key);
+        assert!(service.volumes.get(volume).unwrap().said.is_empty());
+        let mut stays = Flusher::come(&mut service, volume, Succession::of(8, 1, 0, 0));
+        assert_eq!(stays.flush(&mut service, done()), Some(false), "{is_torn}");
+        assert_eq!(stays.flush(&mut service, done()), Some(true));
+    }
+}
+
 /// The original route may be its own again; what it lacks, whoever else has heard, is to be there for it then.
 #[test]
 fn what_was_said_is_kept_for_whoever_may_be_let_in_again() {

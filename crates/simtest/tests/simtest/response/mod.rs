@@ -37,17 +37,18 @@ const ADDRESS_COUNT: u64 = 100;
 /// With a server of others: a storage side told an appliance that ended of a loss, and the proxy whose own changes these were that all was safe; and the error of a flush of the proxy's own was told by nobody, which
 /// was fenced then, sent to an appliance, and killed. And an appliance died with such an error, before the fence behind which its clients came another way.
 ///
-/// Of clients by an address: who has the old path flush before they leave it was told of a loss by the appliance, which had it from the storage side and told nobody else: the storage side took it for heard when a
-/// second visitor's flush succeeded there, and when the appliance's connection was made again.
-const FAILED_ONCE: [u64; 8] = [
+/// Of clients by an address: who has the old path flush before they leave it was told of a loss by the appliance, which had it from the storage side and told nobody else. The storage side took it for heard when another
+/// flush succeeded there, and when the appliance's connection was made again; and the appliance, when the visitor's connection ended right behind its farewell.
+const FAILED_ONCE: [u64; 9] = [
     70_002_229,
     70_004_895,
     80_008_938,
     FAR + 300_017_752,
     FAR + 400_001_127,
     FAR + 700_004_308,
-    FAR + ADDRESS + 8_003_951,
+    FAR + ADDRESS + 224,
     FAR + ADDRESS + 8_005_919,
+    FAR + ADDRESS + 6_363,
 ];
 
 fn run(seed: u64) -> Course {
