@@ -7,6 +7,9 @@ use forebay_nbd::RunId;
 use forebay_nbd::wire::TransmissionFlags;
 use std::sync::atomic::Ordering;
 
+/// Stands for the keeper of what a server of ours acknowledges that promises nothing, since its volume is in doubt: whoever takes its place cannot tell whether it is with them. No run has this number.
+pub(super) const UNTOLD: RunId = RunId(0);
+
 impl Shared {
     /// An attempt said that what `run` acknowledged is kept by it, which lets us in no more.
     pub(super) fn is_kept(&self, lane: usize, run: RunId) {
@@ -103,7 +106,8 @@ impl Shared {
     /// As though it had been acknowledged here: whoever loses it from now on, the next flush says so. If somebody else keeps it than who would be asked to flush, it may be lost already.
     pub(super) fn inherit(&self, unflushed: Unflushed) {
         let mut queue = locked(&self.queue);
-        let is_kept_elsewhere = unflushed.keeper.zip(queue.keeper).is_some_and(|(of, here)| of != here);
+        let is_kept_elsewhere = unflushed.keeper == Some(UNTOLD)
+            || unflushed.keeper.zip(queue.keeper).is_some_and(|(of, here)| of != here);
         if !is_kept_elsewhere {
             (queue.keeper_of_unflushed, queue.has_inherited) = (unflushed.keeper.or(queue.keeper), true);
         }

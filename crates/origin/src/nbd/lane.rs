@@ -2,6 +2,7 @@
 
 use super::connection::{Connection, End};
 use super::job::Job;
+use super::keeping::UNTOLD;
 use super::stream::{ConnectError, Connected, connect};
 use super::{CLOSED, Shared};
 use crate::pending::EIO;
@@ -249,7 +250,9 @@ fn register(
             return ended(format!("socket cannot be waited for: {error}"), again);
         }
         connection.begin_with(again);
-        shared.let_in_by(&mut queue, run, succeeds.and_then(|own| own.keeper));
+        // One that has told its run before, and says nothing now, is in doubt.
+        let untold = queue.met.map(|_| UNTOLD);
+        shared.let_in_by(&mut queue, run, succeeds.map_or(untold, |own| own.keeper));
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.set_up(index, true);
         queue.down_reason.clear();

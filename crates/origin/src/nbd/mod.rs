@@ -46,6 +46,7 @@ pub use lineage::Lineage;
 pub use options::NbdOriginOptions;
 pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
 
+use self::keeping::UNTOLD;
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;
 use crate::request::{
@@ -570,7 +571,7 @@ impl Origin for NbdOrigin {
     fn keeper(&self, own: RunId) -> Option<RunId> {
         let queue = locked(&self.shared.queue);
         // A server of others tells nobody what it lost. We find out, and keep that until somebody flushes.
-        if queue.met.is_none() { Some(own) } else { queue.keeper }
+        if queue.met.is_none() { Some(own) } else { queue.keeper.filter(|keeper| *keeper != UNTOLD) }
     }
 
     fn unflushed(&self) -> Option<Unflushed> {

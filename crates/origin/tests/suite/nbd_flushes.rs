@@ -254,6 +254,31 @@ fn who_keeps_what_is_acknowledged_is_the_last_of_ours() {
     }
 }
 
+/// It says nothing while its volume is in doubt, and is told from a server of others by what it said before. Who takes its place cannot tell whether what it acknowledged then is with it.
+#[test]
+fn what_a_server_of_ours_acknowledges_that_promises_nothing_may_be_lost_wherever_we_go_on() {
+    let ours = |run: u64| {
+        let succeeds = Some(Succeeds { run: RunId(run), storage: None, keeper: Some(RunId(5)) });
+        ExportInfo { succeeds, ..export(SIZE) }
+    };
+    for (before, then, is_lost) in
+        [(ours(7), ours(7), false), (ours(7), export(SIZE), true), (export(SIZE), export(SIZE), false)]
+    {
+        let server = Server::start(before);
+        let origin = connect(&server, NbdOriginOptions { connections: 1, ..quick() });
+        server.set_export(then);
+        server.cut_all();
+        until("it is there again", || origin.statistics().reconnects == 1);
+        run(&origin, write(0, b"kept")).unwrap();
+        let unflushed = origin.unflushed().expect("it was not flushed");
+        let next = Server::start(ours(8));
+        let next = connect(&next, quick());
+        next.inherit(unflushed);
+        assert_eq!(errno(&run(&next, OriginOperation::Flush)), is_lost.then_some(5), "{unflushed:?}");
+        run(&next, OriginOperation::Flush).unwrap();
+    }
+}
+
 /// Has `origin` flush for itself, which the server answers like this once somebody says so; it serves all else.
 fn flush_of_ours(
     server: &Server,

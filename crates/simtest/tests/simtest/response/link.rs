@@ -24,6 +24,8 @@ pub(super) const ANSWERS_WITHIN_NS: u64 = 80_000_000;
 
 /// Asks for nothing but an answer.
 pub(super) const QUESTION: OriginRequestId = OriginRequestId(u64::MAX);
+/// The keeper of what a server acknowledges that promises nothing, and did before.
+pub(super) const UNTOLD: RunId = RunId(0);
 /// Nobody waits for its answer.
 pub(super) const OWN_FLUSH: OriginRequestId = OriginRequestId(u64::MAX - 1);
 
@@ -141,7 +143,8 @@ impl Link {
         }
         let of = old.keeper_of_unflushed;
         self.acknowledged += 1;
-        let is_kept_elsewhere = of.zip(self.keeper).is_some_and(|(of, here)| of != here);
+        let is_kept_elsewhere =
+            of == Some(UNTOLD) || of.zip(self.keeper).is_some_and(|(of, here)| of != here);
         self.kept_through = self.acknowledged;
         if !is_kept_elsewhere {
             (self.keeper_of_unflushed, self.has_inherited) = (of.or(self.keeper), true);
@@ -422,7 +425,8 @@ impl World {
         let link = self.links.get_mut(&id).expect("looked up above");
         let run = succeeds.map(|own| own.run).or(link.run);
         link.let_in_by = run;
-        link.keeper = succeeds.and_then(|own| own.keeper);
+        let untold = link.met.map(|_| UNTOLD);
+        link.keeper = succeeds.map_or(untold, |own| own.keeper);
         let is_kept_elsewhere =
             link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here);
         if !link.owes_something() {
