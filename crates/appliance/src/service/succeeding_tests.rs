@@ -506,4 +506,9 @@ fn who_was_told_of_another_keeper_of_a_volume_in_doubt_is_told_by_the_next_flush
     end(&mut service, volume, &flush, Ok(Vec::new()));
     assert!(service.wishes(flusher.key).unwrap().close && flusher.answer(&mut service).is_none());
     assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(false));
+    // Nor does it hear so for good: before the next answer is taken in, its connection ends as well.
+    service.is_kept_by(volume, &|_| Some(RunId(7)));
+    writer.ask(&mut service, client::Operation::Flush).expect("the origin is asked");
+    service.is_kept_by(volume, &|_| Some(RunId(7)));
+    assert!(service.wishes(writer.key).unwrap().close);
 }

@@ -312,7 +312,10 @@ impl VolumeMachine {
                 if self.draining {
                     return self.refuse(tag, Errno::SHUTDOWN);
                 }
-                if let Some(owed) = self.owed_flush_error.take() {
+                // In doubt it is owed as long as there are clients that were told of another keeper: they are let go with a flush that is under way.
+                if !self.is_in_doubt()
+                    && let Some(owed) = self.owed_flush_error.take()
+                {
                     // The origin is not asked, and does not say that all is safe now: where it told this to us last, and we are killed or fenced before somebody has heard, it says it again to who comes another way.
                     let reply = Reply::new(tag, Err(owed.errno));
                     self.reply(Reply { is_said_once: true, told_before: owed.told_before, ..reply });
