@@ -1,7 +1,7 @@
 //! What clients were told by the old path is flushed there before they leave it: by the new one nobody knows what that owes them.
 //!
 //! A client that is moved connects anew, and takes its next flush for an answer to all that it wrote. But what an appliance has heard of a loss ends with it; and what a stranger's storage loses later, of what a storage side
-//! had sent it that was started anew since, nobody knows of at all. Who has no flush outstanding when it leaves has nothing to hear.
+//! had sent it that was started anew since, nobody knows of at all. Of what is flushed before its client leaves nothing can be lost behind its back.
 
 use super::AddressPlace;
 use crate::Deadline;
