@@ -142,6 +142,12 @@ pub struct Succeeds {
 impl Succeeds {
     pub(crate) const BYTES: u32 = 24;
 
+    /// Whether everything that was in flight on a connection of which `then` was promised is over before anything is begun on one of which this is: it is the same run, or another one on the same
+    /// storage.
+    pub fn comes_after(&self, then: &Succeeds) -> bool {
+        self.run == then.run || (self.storage.is_some() && self.storage == then.storage)
+    }
+
     /// Appends the data of the reply: all three numbers; 0 for none.
     pub(crate) fn encode(self, output: &mut Vec<u8>) {
         output.extend_from_slice(&self.run.0.to_be_bytes());

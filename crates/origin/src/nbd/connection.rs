@@ -339,11 +339,12 @@ impl Connection {
         let Step::Send { operation, zeroes } = job.step(&self.export) else {
             return Some(Ended::Nothing(job));
         };
-        if job.is_too_late(shared.losses.load(Ordering::SeqCst)) {
-            return Some(Ended::TooLate(job));
-        }
-        if job.is_flush() {
-            job.covers = shared.writes_acknowledged.load(Ordering::SeqCst);
+        if job.may_tell_of_loss() {
+            let unflushed = locked(&shared.unflushed);
+            if job.is_too_late(unflushed.losses()) {
+                return Some(Ended::TooLate(job));
+            }
+            job.covers = unflushed.acknowledged();
         }
         let cookie = conversation.next_cookie;
         conversation.next_cookie += 1;
@@ -439,9 +440,12 @@ impl Connection {
         }
         // While nobody can see that the connection is lost: then it is counted what is lost with it.
         let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
-        shared.writes_acknowledged.fetch_add(acknowledged, Ordering::SeqCst);
-        if said_farewell && let Some(succeeds) = self.export.succeeds {
-            shared.has_all_safe(succeeds.run);
+        if acknowledged > 0 || said_farewell {
+            let mut unflushed = locked(&shared.unflushed);
+            unflushed.acknowledge(acknowledged);
+            if said_farewell && let Some(succeeds) = self.export.succeeds {
+                unflushed.ended_in_order(succeeds.run);
+            }
         }
         if let Err(reason) = &result {
             self.lose_locked(conversation, reason);
@@ -494,9 +498,7 @@ impl Connection {
             }
             let errno = error.code.to_linux().0;
             if job.is_ours || job.stands_in_for_fua() || (job.is_forced(&self.export) && errno == EIO) {
-                // The sync that failed spoke of all that was written, and may say so once.
-                shared.loss_stands.store(true, Ordering::SeqCst);
-                shared.owe_loss();
+                locked(&shared.unflushed).sync_failed();
             }
             return job.fail(error.code.to_linux().0, &error.to_string());
         }
@@ -504,7 +506,7 @@ impl Connection {
             return job.pending.complete(Ok(extents.into_bytes()));
         }
         if job.is_flush() {
-            shared.flushed(job.covers);
+            locked(&shared.unflushed).flushed(job.covers);
         }
         if job.advance(bytes, &self.export) {
             shared.put_back(job);

@@ -3,6 +3,7 @@
 use super::{Queue, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EIO, Pending};
+use crate::pool::locked;
 use crate::request::{CompletionSink, OriginCompletion, OriginError, OriginOperation, OriginRequestId};
 use forebay_nbd::client::{Export, Operation};
 use forebay_nbd::wire::TransmissionFlags;
@@ -32,10 +33,10 @@ pub(super) struct Job {
     lost_at: Option<Instant>,
     /// Of a flush: its answer may have been lost with a connection, and it may have been the server's only word of lost data.
     pub(super) may_be_answered: bool,
-    /// Writes acknowledged when the flush was sent.
+    /// Changes acknowledged when the flush was sent.
     pub(super) covers: u64,
-    /// Losses of acknowledged writes when it came; of a change, when the first of it was sent.
-    losses_before: u64,
+    /// Losses of acknowledged changes when the flush was asked for; of a change with FUA, when the first of it was sent.
+    pub(super) losses_before: u64,
     /// Nobody asked for it but we, and nobody else would hear of an error.
     pub(super) is_ours: bool,
 }
@@ -62,7 +63,7 @@ impl Shared {
         let nobody: Arc<dyn CompletionSink> = Arc::new(Nobody);
         let pending = self.counters.admit(OriginRequestId(u64::MAX), &nobody)?;
         let range = ByteRange::new(0, self.export.block_sizes.min.max(1).into());
-        Some(Job::new(pending, OriginOperation::Read { range }, self.losses.load(Ordering::SeqCst)))
+        Some(Job::new(pending, OriginOperation::Read { range }))
     }
 
     /// Queues a flush of ours, for what was acknowledged by whom only we know of: while it is not answered, nobody else could tell that it was lost, and no other flush goes out.
@@ -72,8 +73,9 @@ impl Shared {
         let ours: Arc<dyn CompletionSink> = Arc::new(Ours(Arc::clone(&queue.own_flushes)));
         // Where it is not admitted the sink hears of that, too.
         if let Some(pending) = self.counters.admit(OriginRequestId(u64::MAX), &ours) {
-            let job = Job::new(pending, OriginOperation::Flush, self.losses.load(Ordering::SeqCst));
-            queue.jobs.push_back(Job { is_ours: true, ..job });
+            let losses_before = locked(&self.unflushed).losses();
+            let job = Job::new(pending, OriginOperation::Flush);
+            queue.jobs.push_back(Job { is_ours: true, losses_before, ..job });
         }
     }
 }
@@ -87,7 +89,7 @@ pub(super) enum Step {
 }
 
 impl Job {
-    pub(super) fn new(pending: Pending, operation: OriginOperation, losses_before: u64) -> Job {
+    pub(super) fn new(pending: Pending, operation: OriginOperation) -> Job {
         Job {
             pending,
             operation,
@@ -98,13 +100,13 @@ impl Job {
             lost_at: None,
             may_be_answered: false,
             covers: 0,
-            losses_before,
+            losses_before: 0,
             is_ours: false,
         }
     }
 
-    /// It is about to be sent, when there have been so many losses of acknowledged writes. Whether it is a flush that must not be: what it was to make
-    /// safe, of others or its own, may be lost, and a flush of what is left would say otherwise.
+    /// One that may tell of a loss is about to be sent, when there have been so many of them. Whether it is a flush that must not be: what it was to make
+    /// safe, of others or its own, may be lost ([`UnflushedChanges::losses`](super::UnflushedChanges::losses)).
     pub(super) fn is_too_late(&mut self, losses: u64) -> bool {
         if self.is_flush() {
             return self.losses_before != losses;

@@ -2,7 +2,6 @@
 
 use super::connection::{Connection, End};
 use super::job::Job;
-use super::keeping::UNTOLD;
 use super::stream::{ConnectError, Connected, connect};
 use super::{CLOSED, Shared};
 use crate::pending::EIO;
@@ -52,7 +51,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     was_connected = true;
                     backoff = shared.options.backoff_min;
                     // Before anybody can use the connection: what follows sees that this is over.
-                    shared.meets(connected.export.succeeds.map(|own| own.run));
+                    locked(&shared.unflushed).meet(connected.export.succeeds);
                     let again = match lost.take() {
                         Some(lost) => lost.let_in(shared, index, connected.export.succeeds),
                         None => Vec::new(),
@@ -110,7 +109,7 @@ impl Lost {
         let is_undecided = end.is_undecided();
         let lacks_flush = in_flight.iter().any(Job::may_tell_of_loss);
         if !is_undecided {
-            shared.note_loss();
+            locked(&shared.unflushed).note_loss();
         }
         let (flushes, others): (Vec<Job>, Vec<Job>) =
             in_flight.into_iter().partition(|job| job.operation == OriginOperation::Flush);
@@ -147,12 +146,9 @@ impl Lost {
 
     /// There is a connection again, on which the server succeeds earlier ones if it says so: what is to be sent on it first.
     fn let_in(mut self, shared: &Shared, index: usize, succeeds: Option<Succeeds>) -> Vec<Job> {
-        let (mut is_same_run, mut is_over) = (false, false);
-        if let Some((now, then)) = succeeds.zip(self.end.succeeds) {
-            is_same_run = now.run == then.run;
-            is_over = is_same_run || (now.storage.is_some() && now.storage == then.storage);
-        }
-        if is_same_run {
+        let promises = succeeds.zip(self.end.succeeds);
+        let is_over = promises.is_some_and(|(now, then)| now.comes_after(&then));
+        if promises.is_some_and(|(now, then)| now.run == then.run) {
             locked(&shared.queue).undecided[index] = false;
         } else {
             self.is_gone(shared, index);
@@ -188,7 +184,11 @@ impl Lost {
             && self.end.run == kept_by
         {
             let flushes = shared.take_held(index, Job::is_flush);
-            shared.is_kept(index, run);
+            {
+                let mut queue = locked(&shared.queue);
+                locked(&shared.unflushed).kept_out_by(run);
+                queue.undecided[index] = false;
+            }
             self.is_undecided = false;
             // They wait since they were asked: who asked may not wait for us any longer than that.
             flushes.into_iter().for_each(|job| shared.put_back(job));
@@ -210,7 +210,7 @@ impl Lost {
         if !std::mem::take(&mut self.is_undecided) {
             return;
         }
-        shared.note_loss();
+        locked(&shared.unflushed).note_loss();
         let flushes = shared.take_held(index, Job::is_flush);
         locked(&shared.queue).undecided[index] = false;
         flushes.into_iter().for_each(|job| shared.in_doubt(index, job, &self.end.reason));
@@ -232,8 +232,7 @@ fn register(
     again: Vec<Job>,
 ) -> Result<Arc<Connection>, (End, Vec<Job>)> {
     let succeeds = connected.export.succeeds;
-    let said = || RunId::found_in(&connected.export.description);
-    let run = succeeds.map(|own| own.run).or_else(said);
+    let said = RunId::found_in(&connected.export.description);
     let ended = |reason, again| Err((End { reason, run: None, succeeds, said_farewell: false }, again));
     let connection = match Connection::new(index, connected, shared.options.connection_requests_max) {
         Ok(connection) => Arc::new(connection),
@@ -250,9 +249,10 @@ fn register(
             return ended(format!("socket cannot be waited for: {error}"), again);
         }
         connection.begin_with(again);
-        // One that has told its run before, and says nothing now, is in doubt.
-        let untold = queue.met.map(|_| UNTOLD);
-        shared.let_in_by(&mut queue, run, succeeds.map_or(untold, |own| own.keeper));
+        let must_flush = locked(&shared.unflushed).let_in(succeeds, said);
+        if must_flush {
+            shared.flush_for_ourselves(&mut queue);
+        }
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.set_up(index, true);
         queue.down_reason.clear();
@@ -418,8 +418,8 @@ mod tests {
         let is_down = |queue: &mut super::super::Queue| queue.connections[0].is_none();
         drop(shared.change.wait_while(locked(&shared.queue), is_down).unwrap());
         // It acknowledged a write, and lets us in no more.
-        shared.writes_acknowledged.store(1, Ordering::SeqCst);
-        locked(&shared.queue).kept_by = Some(keeps);
+        locked(&shared.unflushed).acknowledge(1);
+        locked(&shared.unflushed).kept_out_by(keeps);
         let place = origin.shared.successions[0];
         let connected = || connect(&uri, None, 128, place, Duration::from_secs(20)).unwrap();
         let unusable = connected();

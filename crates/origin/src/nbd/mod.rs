@@ -35,18 +35,18 @@ mod answers;
 mod connection;
 mod doubts;
 mod job;
-mod keeping;
 mod lane;
 mod lineage;
 mod options;
 mod reactor;
 mod stream;
+mod unflushed;
 
 pub use lineage::Lineage;
 pub use options::NbdOriginOptions;
 pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
+pub use unflushed::UnflushedChanges;
 
-use self::keeping::UNTOLD;
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;
 use crate::request::{
@@ -104,19 +104,6 @@ struct Queue {
     doubts: Vec<Doubts>,
     /// Lanes of which an attempt to connect says whether what was acknowledged may be lost: no flush goes out before that.
     undecided: Vec<bool>,
-    /// The run of a server that lets us in no more, and had what it acknowledged.
-    kept_by: Option<RunId>,
-    /// Who made the newest connection of any lane that could be used, if it said so.
-    let_in_by: Option<RunId>,
-    /// Which run was there last.
-    met: Option<RunId>,
-    /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
-    keeper: Option<RunId>,
-    keeper_of_unflushed: Option<RunId>,
-    /// That is with another one than now at most as far as so many acknowledged writes.
-    kept_through: u64,
-    /// Some of that was acknowledged on a way that this one took the place of.
-    has_inherited: bool,
     connections: Vec<Option<Arc<Connection>>>,
     down_reason: String,
     /// Flushes that nobody asked for but we, and that are not over.
@@ -177,6 +164,8 @@ struct Shared {
     options: NbdOriginOptions,
     export: Export,
     queue: Mutex<Queue>,
+    /// Of all lanes together. Who has it locked locks nothing else.
+    unflushed: Mutex<UnflushedChanges>,
     /// Of each lane, in which its connections take each other's place: that of the first one.
     successions: Vec<Succession>,
     /// The sockets of the connections, by lane, and `wake`.
@@ -192,15 +181,6 @@ struct Shared {
     reads_sent_again: AtomicU64,
     changes_sent_again: AtomicU64,
     in_doubt: AtomicU64,
-    /// Without FUA.
-    writes_acknowledged: AtomicU64,
-    flushed_through: AtomicU64,
-    /// Losses of connections with which acknowledged writes may be lost, and failures of flushes that stood in for FUA.
-    losses: AtomicU64,
-    /// The next flush must say so.
-    flush_must_fail: AtomicBool,
-    /// It must whoever kept what was acknowledged: a sync failed that stood in a change with FUA, or that was kept by another run than the one that would be flushed.
-    loss_stands: AtomicBool,
 }
 
 impl Shared {
@@ -282,6 +262,17 @@ impl Shared {
         let (its, rest): (Vec<Held>, Vec<Held>) = queue.held.drain(..).partition(its);
         queue.held = rest;
         its.into_iter().map(|held| held.job).collect()
+    }
+
+    /// This way to the data takes the place of another one, which has this unflushed.
+    fn inherit(&self, unflushed: Unflushed) {
+        let mut queue = locked(&self.queue);
+        let must_flush = locked(&self.unflushed).inherit(unflushed);
+        if must_flush && !queue.over() {
+            self.flush_for_ourselves(&mut queue);
+        }
+        drop(queue);
+        self.go_on();
     }
 
     /// What waits goes out, as far as it may.
@@ -389,7 +380,9 @@ impl NbdOrigin {
             can_multi_conn: multi || lanes == 1,
         };
         let counters = Counters::new(options.in_flight_max.max(1));
-        let (met, keeper) = (export.succeeds.map(|own| own.run), export.succeeds.and_then(|own| own.keeper));
+        let can_be_lost =
+            export.flags.contains(TransmissionFlags::SEND_FLUSH) && !options.keeps_acknowledged_writes;
+        let unflushed = UnflushedChanges::new(can_be_lost, export.succeeds);
         let system = |errno: rustix::io::Errno| ConnectError::Thread { source: errno.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
@@ -409,18 +402,11 @@ impl NbdOrigin {
                 connects: 0,
                 doubts: vec![Doubts::default(); lanes],
                 undecided: vec![false; lanes],
-                kept_by: None,
-                let_in_by: None,
-                met,
-                // Known before a lane can say so: what is inherited is compared with it.
-                keeper,
-                keeper_of_unflushed: keeper,
-                kept_through: 0,
-                has_inherited: false,
                 connections: (0..lanes).map(|_| None).collect(),
                 down_reason: String::new(),
                 own_flushes: Arc::default(),
             }),
+            unflushed: Mutex::new(unflushed),
             successions,
             epoll,
             wake,
@@ -431,11 +417,6 @@ impl NbdOrigin {
             reads_sent_again: AtomicU64::new(0),
             changes_sent_again: AtomicU64::new(0),
             in_doubt: AtomicU64::new(0),
-            writes_acknowledged: AtomicU64::new(0),
-            flushed_through: AtomicU64::new(0),
-            losses: AtomicU64::new(0),
-            flush_must_fail: AtomicBool::new(false),
-            loss_stands: AtomicBool::new(false),
         });
         // The first lane has its connection already.
         locked(&shared.queue).set_up(0, true);
@@ -569,13 +550,11 @@ impl Origin for NbdOrigin {
     }
 
     fn keeper(&self, own: RunId) -> Option<RunId> {
-        let queue = locked(&self.shared.queue);
-        // A server of others tells nobody what it lost. We find out, and keep that until somebody flushes.
-        if queue.met.is_none() { Some(own) } else { queue.keeper.filter(|keeper| *keeper != UNTOLD) }
+        locked(&self.shared.unflushed).keeper(own)
     }
 
     fn unflushed(&self) -> Option<Unflushed> {
-        self.shared.unflushed()
+        locked(&self.shared.unflushed).unflushed()
     }
 
     fn inherit(&self, unflushed: Unflushed) {
@@ -612,15 +591,15 @@ impl NbdOrigin {
             pending.complete(Err(error));
             return None;
         }
-        // Before the flag: a loss behind this look shows when the flush is sent.
-        let losses = self.shared.losses.load(Ordering::SeqCst);
-        let job = Job::new(pending, request.operation, losses);
-        if job.operation == OriginOperation::Flush
-            && self.shared.flush_must_fail.swap(false, Ordering::SeqCst)
-        {
-            self.shared.loss_stands.store(false, Ordering::SeqCst);
-            job.fail(EIO, MAY_NOT_BE_SAFE);
-            return None;
+        let mut job = Job::new(pending, request.operation);
+        if job.operation == OriginOperation::Flush {
+            let mut unflushed = locked(&self.shared.unflushed);
+            job.losses_before = unflushed.losses();
+            if unflushed.tell_of_loss() {
+                drop(unflushed);
+                job.fail(EIO, MAY_NOT_BE_SAFE);
+                return None;
+            }
         }
         if job.operation != OriginOperation::Flush && job.operation.range().length == 0 {
             job.pending.complete(Ok(Vec::new()));

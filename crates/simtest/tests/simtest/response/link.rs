@@ -1,7 +1,7 @@
 //! The way from a daemon to its origin: a real NBD client session on the simulated network, and what becomes of requests when a connection is lost.
 //!
-//! The rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: what looks is sent again; so is everything else at a server that lets connections succeed one another, when the
-//! next one is made. At others a change that was sent and not answered has an unknown outcome; a flush fails, and so does the next one behind a loss of which acknowledged changes may be the victims, unless the
+//! What was acknowledged and not flushed is kept by the origin's own `UnflushedChanges`. The other rules are those of the NBD origin (`crates/origin/src/nbd`), with one connection: what looks is sent again; so is
+//! everything else at a server that lets connections succeed one another, when the next one is made. At others a change that was sent and not answered has an unknown outcome, and a flush fails, unless the
 //! server ended the connection in order and says then that it keeps us out (behind the storage side is one of those that end what a lost connection asked before they take the next one, `fences_on_disconnect`: a change waits for
 //! that, fails, and is in doubt no more); what was never sent says so, and so does what a server did not take that said farewell. Whoever changes them there changes them here.
 
@@ -11,7 +11,9 @@ use super::world::{Event, World, note};
 use crate::history::version_in;
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
 use forebay_nbd::{RunId, Succeeds, Succession};
-use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId};
+use forebay_origin::{
+    OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginRequestId, UnflushedChanges,
+};
 use forebay_units::ByteRange;
 use rand::Rng;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,8 +26,6 @@ pub(super) const ANSWERS_WITHIN_NS: u64 = 80_000_000;
 
 /// Asks for nothing but an answer.
 pub(super) const QUESTION: OriginRequestId = OriginRequestId(u64::MAX);
-/// The keeper of what a server acknowledges that promises nothing, and did before.
-pub(super) const UNTOLD: RunId = RunId(0);
 /// Nobody waits for its answer.
 pub(super) const OWN_FLUSH: OriginRequestId = OriginRequestId(u64::MAX - 1);
 
@@ -88,27 +88,13 @@ pub(super) struct Link {
     queue: VecDeque<Job>,
     sent: BTreeMap<u64, Job>,
     next_cookie: u64,
-    acknowledged: u64,
-    flushed_through: u64,
-    flush_must_fail: bool,
-    is_lost: bool,
-    losses: u64,
+    pub(super) unflushed: UnflushedChanges,
     place: Succession,
     /// Of the connection: the run that the server said of the export, and whom it lets succeed it.
     run: Option<RunId>,
     succeeds: Option<Succeeds>,
     said_farewell: bool,
     is_unheard: bool,
-    /// Which run was there last.
-    pub(super) met: Option<RunId>,
-    /// Who let us in last.
-    let_in_by: Option<RunId>,
-    /// Who keeps what the newest connection acknowledges until it is flushed, and who keeps what there is of that.
-    pub(super) keeper: Option<RunId>,
-    keeper_of_unflushed: Option<RunId>,
-    kept_through: u64,
-    /// Some of that was acknowledged on the way that this one took the place of.
-    has_inherited: bool,
     lost: Option<Lost>,
     /// What was in flight on it, and since when it waits for the next one.
     held: Vec<(Job, u64)>,
@@ -116,50 +102,16 @@ pub(super) struct Link {
     open: u64,
     awaited: u64,
     in_doubt: u64,
-    /// The run that keeps us out, and has what it acknowledged.
-    kept_by: Option<RunId>,
 }
 
 impl Link {
-    /// What was acknowledged and not flushed may be lost.
-    fn note_loss(&mut self) {
-        if self.has_unflushed() {
-            self.owe_loss();
-        }
-    }
-
-    fn owes_something(&self) -> bool {
-        self.has_unflushed() || self.flush_must_fail
-    }
-
-    fn has_unflushed(&self) -> bool {
-        self.acknowledged > self.flushed_through
-    }
-
     /// The way to the same data that this one takes the place of; what it had acknowledged is this one's from here on.
     pub(super) fn take_the_place_of(&mut self, old: &Link, now: u64) {
-        if !old.owes_something() {
-            return;
-        }
-        let of = old.keeper_of_unflushed;
-        self.acknowledged += 1;
-        let is_kept_elsewhere =
-            of == Some(UNTOLD) || of.zip(self.keeper).is_some_and(|(of, here)| of != here);
-        self.kept_through = self.acknowledged;
-        if !is_kept_elsewhere {
-            (self.keeper_of_unflushed, self.has_inherited) = (of.or(self.keeper), true);
-        }
-        if is_kept_elsewhere || old.is_lost {
-            self.is_lost = true;
-            self.owe_loss();
-        } else {
+        if let Some(unflushed) = old.unflushed.unflushed()
+            && self.unflushed.inherit(unflushed)
+        {
             self.flush_of_ours(now);
         }
-    }
-
-    fn owe_loss(&mut self) {
-        self.flush_must_fail = true;
-        self.losses += 1;
     }
 
     fn take_held(&mut self, which: impl Fn(&Job) -> bool) -> Vec<Job> {
@@ -196,7 +148,7 @@ impl Link {
             losses: 0,
             lost_at: 0,
             may_be_answered: false,
-            losses_before: self.losses,
+            losses_before: self.unflushed.losses(),
             covers: 0,
             data: Vec::new(),
         }
@@ -219,28 +171,17 @@ impl World {
             queue: VecDeque::new(),
             sent: BTreeMap::new(),
             next_cookie: 1,
-            acknowledged: 0,
-            flushed_through: 0,
-            flush_must_fail: false,
-            is_lost: false,
-            losses: 0,
+            unflushed: UnflushedChanges::new(true, None),
             place: self.first_place(node, id),
             run: None,
             succeeds: None,
             said_farewell: false,
             is_unheard: true,
-            met: None,
-            let_in_by: None,
-            keeper: None,
-            keeper_of_unflushed: None,
-            kept_through: 0,
-            has_inherited: false,
             lost: None,
             held: Vec::new(),
             open: 0,
             awaited: 0,
             in_doubt: 0,
-            kept_by: None,
         };
         self.links.insert(id, link);
         self.schedule(0, Event::Link(id));
@@ -342,13 +283,12 @@ impl World {
         let now = self.now;
         let link = self.links.get_mut(&id).expect("the caller looked");
         let Some(lost) = &mut link.lost else { return };
-        if lost.is_undecided && kept_by.is_some() && lost.run == kept_by {
+        if let Some(run) = kept_by
+            && lost.is_undecided
+            && lost.run == kept_by
+        {
             lost.is_undecided = false;
-            if link.let_in_by == kept_by {
-                link.kept_by = kept_by;
-            } else {
-                link.note_loss();
-            }
+            link.unflushed.kept_out_by(run);
             let flushes = link.take_held(Job::is_flush);
             note!(self, "link {id} is kept out, with {} flushes that were not taken", flushes.len());
             self.course.flushes_kept += flushes.len() as u64;
@@ -370,7 +310,7 @@ impl World {
         if !link.lost.as_mut().is_some_and(|lost| std::mem::take(&mut lost.is_undecided)) {
             return;
         }
-        link.note_loss();
+        link.unflushed.note_loss();
         let flushes = link.take_held(Job::is_flush);
         flushes.iter().for_each(|job| self.in_doubt(id, job));
     }
@@ -380,18 +320,10 @@ impl World {
         let now = self.now;
         let link = self.links.get_mut(&id).expect("the caller looked");
         let succeeds = link.succeeds;
-        if let Some(run) = succeeds.map(|own| own.run) {
-            let before = link.met.replace(run);
-            if before.is_some_and(|before| before != run) {
-                link.note_loss();
-            }
-        }
-        let (mut is_same_run, mut is_over) = (false, false);
-        if let Some((now, then)) = succeeds.zip(link.lost.as_ref().and_then(|lost| lost.succeeds)) {
-            is_same_run = now.run == then.run;
-            is_over = is_same_run || (now.storage.is_some() && now.storage == then.storage);
-        }
-        if !is_same_run {
+        link.unflushed.meet(succeeds);
+        let promises = succeeds.zip(link.lost.as_ref().and_then(|lost| lost.succeeds));
+        let is_over = promises.is_some_and(|(now, then)| now.comes_after(&then));
+        if promises.is_none_or(|(now, then)| now.run != then.run) {
             self.is_gone(id);
         }
         let link = self.links.get_mut(&id).expect("looked up above");
@@ -423,24 +355,8 @@ impl World {
             }
         }
         let link = self.links.get_mut(&id).expect("looked up above");
-        let run = succeeds.map(|own| own.run).or(link.run);
-        link.let_in_by = run;
-        let untold = link.met.map(|_| UNTOLD);
-        link.keeper = succeeds.map_or(untold, |own| own.keeper);
-        let is_kept_elsewhere =
-            link.keeper_of_unflushed.zip(link.keeper).is_some_and(|(of, here)| of != here);
-        if !link.owes_something() {
-            link.keeper_of_unflushed = link.keeper;
-        } else if is_kept_elsewhere && !link.has_inherited {
-            link.kept_through = link.acknowledged;
+        if link.unflushed.let_in(succeeds, link.run) {
             link.flush_of_ours(now);
-        } else if is_kept_elsewhere {
-            (link.keeper_of_unflushed, link.has_inherited) = (link.keeper, false);
-            link.is_lost = true;
-            link.note_loss();
-        }
-        if link.kept_by.take().is_some_and(|kept_by| run != Some(kept_by)) {
-            link.note_loss();
         }
     }
 
@@ -472,8 +388,7 @@ impl World {
         if link.is_abandoned {
             return self.unreachable(node, id, job);
         }
-        if job.is_flush() && std::mem::take(&mut link.flush_must_fail) {
-            link.is_lost = false;
+        if job.is_flush() && link.unflushed.tell_of_loss() {
             note!(self, "link {id} of {:?} tells of a loss", self.nodes[&node].role);
             return self.fail(node, id, &job, 5);
         }
@@ -488,7 +403,7 @@ impl World {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.is_ready) else { return };
         let node = link.node;
         while let Some(mut job) = link.next() {
-            if job.is_flush() && job.losses_before != link.losses {
+            if job.is_flush() && job.losses_before != link.unflushed.losses() {
                 too_late.push(job);
                 continue;
             }
@@ -513,7 +428,7 @@ impl World {
                     came_by.push(connection);
                 }
             }
-            job.covers = link.acknowledged;
+            job.covers = link.unflushed.acknowledged();
             job.sent_at = now;
             if matches!(operation, Operation::Read { .. }) {
                 job.data = vec![0; length as usize];
@@ -577,10 +492,12 @@ impl World {
         let (node, connection) = (link.node, link.connection);
         for (job, result) in &ended {
             let is_change = job.request.operation.changes_content();
-            link.acknowledged += u64::from(is_change && !job.wants_fua() && result.is_ok());
+            link.unflushed.acknowledge(u64::from(is_change && !job.wants_fua() && result.is_ok()));
         }
-        if link.said_farewell && link.let_in_by == link.succeeds.map(|own| own.run) {
-            link.flushed_through = link.flushed_through.max(link.acknowledged);
+        if link.said_farewell
+            && let Some(succeeds) = link.succeeds
+        {
+            link.unflushed.ended_in_order(succeeds.run);
         }
         if (link.said_farewell || !ended.is_empty()) && std::mem::take(&mut link.is_unheard) {
             link.in_doubt -= std::mem::take(&mut link.awaited);
@@ -600,19 +517,13 @@ impl World {
             if let Err(error) = result {
                 let errno = error.code.to_linux().0;
                 if job.request.id == OWN_FLUSH || (job.wants_fua() && errno == 5) {
-                    link.is_lost = true;
-                    link.owe_loss();
+                    link.unflushed.sync_failed();
                 }
                 self.fail(node, id, &job, errno);
                 continue;
             }
             if job.is_flush() {
-                link.flushed_through = link.flushed_through.max(job.covers);
-                let is_of_now = job.covers >= link.kept_through && !link.flush_must_fail;
-                if is_of_now || !link.owes_something() {
-                    link.keeper_of_unflushed = link.keeper;
-                    link.has_inherited = false;
-                }
+                link.unflushed.flushed(job.covers);
             }
             self.complete(node, id, OriginCompletion { id: job.request.id, result: Ok(job.data) });
         }
@@ -657,7 +568,7 @@ impl World {
             return;
         }
         if !is_undecided {
-            link.note_loss();
+            link.unflushed.note_loss();
         }
         let (node, to, is_over) = (link.node, link.to, link.is_abandoned);
         let mut again = Vec::new();

@@ -1,6 +1,6 @@
 //! A daemon: the storage side's `forebay watch`, an appliance, or the permanent proxy; or a server of others, which says nothing of itself. A real service and volume machine each, driven as the worker does it.
 
-use super::link::{OWN_FLUSH, QUESTION, UNTOLD};
+use super::link::{OWN_FLUSH, QUESTION};
 use super::wires::{Connection, Destination, Parts, Peer, Place};
 use super::world::{Event, WHILE_NS, World, note};
 use crate::history::{History, version_in};
@@ -298,11 +298,7 @@ impl World {
     fn keeper_behind(&self, node: u64) -> Option<RunId> {
         match self.nodes[&node].source {
             Source::Disk => Some(RunId(node)),
-            // A stranger tells nobody what he lost: whoever asked him finds out, and keeps that until somebody flushes.
-            Source::Link(link) => match &self.links[&link] {
-                link if link.met.is_none() => Some(RunId(node)),
-                link => link.keeper.filter(|keeper| *keeper != UNTOLD),
-            },
+            Source::Link(link) => self.links[&link].unflushed.keeper(RunId(node)),
         }
     }
 
