@@ -31,7 +31,7 @@ pub use image::{MemoryImage, open_patiently};
 pub use memory::MemoryOrigin;
 pub use nbd::{
     ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, Lineage, NbdOrigin, NbdOriginOptions,
-    UnflushedChanges, keep_alive,
+    UnflushedChanges, Withheld, keep_alive,
 };
 pub use on_ring::{OnRing, OnRingError};
 pub use open_error::OpenError;

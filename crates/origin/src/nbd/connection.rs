@@ -8,6 +8,7 @@
 
 use super::job::{Job, Step};
 use super::stream::{Connected, RECEIVE_BYTES, Stream};
+use super::unflushed::Withheld;
 use super::{CLOSED, MAY_NOT_BE_SAFE, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EINVAL, EIO, EPERM};
@@ -28,6 +29,8 @@ const LANE_READ_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that wait for the socket, above which no more are encoded, besides the request that passes it (ours).
 const GATHER_BYTES: usize = 128 << 10;
 
+const OTHER_RUN: &str = "the export is served by another run of a server by now";
+
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 struct Sent {
@@ -41,14 +44,14 @@ struct Sent {
     at: Instant,
 }
 
-/// A request that is over, and why.
+/// A request that is over, or not sent here, and why.
 enum Ended {
     /// There was nothing to send for it.
     Nothing(Job),
     /// It could not be asked of this server.
     Refused(Job, SubmitError),
-    /// A flush that comes too late.
-    TooLate(Job),
+    /// A flush that must not be sent on this connection.
+    Withheld(Job, Withheld),
     /// Its reply came.
     Answered(Sent, Result<(), ReplyError>),
 }
@@ -176,6 +179,16 @@ impl Connection {
         self.conversation().again = again.into();
     }
 
+    /// Whether its server promised to be another run than this one.
+    pub(super) fn is_with_another(&self, run: Option<RunId>) -> bool {
+        self.run().zip(run).is_some_and(|(own, run)| own != run)
+    }
+
+    /// Which run the server promised to be.
+    fn run(&self) -> Option<RunId> {
+        self.export.succeeds.map(|own| own.run)
+    }
+
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -216,6 +229,11 @@ impl Connection {
         self.publish(conversation);
         self.is_lost.store(true, Ordering::Release);
         self.stream.shut_down();
+    }
+
+    /// Another run of the server is there: what this one answers says nothing of that.
+    pub(super) fn leave_to_another(&self, shared: &Shared) {
+        self.lose(shared, OTHER_RUN);
     }
 
     fn tell_lane(&self, shared: &Shared) {
@@ -280,8 +298,11 @@ impl Connection {
                 let may_take = conversation.sent.len() < load_max;
                 let Some(job) = again.or_else(|| may_take.then(next).flatten()) else { break };
                 ended.extend(self.encode(shared, conversation, job));
+                if matches!(ended.last(), Some(Ended::Withheld(_, Withheld::OtherRun))) {
+                    self.lose_locked(conversation, OTHER_RUN);
+                }
             }
-            if conversation.unsent.is_empty() {
+            if conversation.lost.is_some() || conversation.unsent.is_empty() {
                 break;
             }
             match self.send(shared, conversation) {
@@ -298,8 +319,9 @@ impl Connection {
             self.lose_locked(conversation, reason);
         }
         self.publish(conversation);
+        let is_lost = conversation.lost.is_some();
         drop(guard);
-        if broken.is_some() {
+        if is_lost {
             self.tell_lane(shared);
         }
         self.conclude(shared, ended);
@@ -340,11 +362,9 @@ impl Connection {
             return Some(Ended::Nothing(job));
         };
         if job.may_tell_of_loss() {
-            let unflushed = locked(&shared.unflushed);
-            if job.is_too_late(unflushed.losses()) {
-                return Some(Ended::TooLate(job));
+            if let Err(withheld) = job.speak_of(&locked(&shared.unflushed), self.run()) {
+                return Some(Ended::Withheld(job, withheld));
             }
-            job.covers = unflushed.acknowledged();
         }
         let cookie = conversation.next_cookie;
         conversation.next_cookie += 1;
@@ -442,9 +462,11 @@ impl Connection {
         let acknowledged = ended.iter().filter(|end| end.may_be_lost(&self.export)).count() as u64;
         if acknowledged > 0 || said_farewell {
             let mut unflushed = locked(&shared.unflushed);
-            unflushed.acknowledge(acknowledged);
-            if said_farewell && let Some(succeeds) = self.export.succeeds {
-                unflushed.ended_in_order(succeeds.run);
+            if acknowledged > 0 {
+                unflushed.acknowledge(acknowledged, self.run());
+            }
+            if said_farewell && let Some(run) = self.run() {
+                unflushed.ended_in_order(run);
             }
         }
         if let Err(reason) = &result {
@@ -472,7 +494,8 @@ impl Connection {
         for end in ended {
             match end {
                 Ended::Nothing(job) => job.nothing(),
-                Ended::TooLate(job) => job.fail(EIO, MAY_NOT_BE_SAFE),
+                Ended::Withheld(job, Withheld::TooLate) => job.fail(EIO, MAY_NOT_BE_SAFE),
+                Ended::Withheld(job, Withheld::OtherRun) => shared.put_back(job),
                 Ended::Refused(job, error) => {
                     let errno = match error {
                         SubmitError::ReadOnly => EPERM,

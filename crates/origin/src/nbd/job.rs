@@ -1,10 +1,12 @@
 //! A request on its way to an NBD server, which may take several of the protocol's requests.
 
+use super::unflushed::{UnflushedChanges, Withheld};
 use super::{Queue, Shared};
 use crate::extents::ExtentList;
 use crate::pending::{EIO, Pending};
 use crate::pool::locked;
 use crate::request::{CompletionSink, OriginCompletion, OriginError, OriginOperation, OriginRequestId};
+use forebay_nbd::RunId;
 use forebay_nbd::client::{Export, Operation};
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_units::ByteRange;
@@ -105,16 +107,18 @@ impl Job {
         }
     }
 
-    /// One that may tell of a loss is about to be sent, when there have been so many of them. Whether it is a flush that must not be: what it was to make
-    /// safe, of others or its own, may be lost ([`UnflushedChanges::losses`](super::UnflushedChanges::losses)).
-    pub(super) fn is_too_late(&mut self, losses: u64) -> bool {
+    /// One that may tell of a loss is about to be sent to this run of the server: notes of what it speaks if it is a flush, or that stands in for its FUA later.
+    pub(super) fn speak_of(
+        &mut self,
+        unflushed: &UnflushedChanges,
+        run: Option<RunId>,
+    ) -> Result<(), Withheld> {
         if self.is_flush() {
-            return self.losses_before != losses;
+            self.covers = unflushed.send_flush(run, self.losses_before)?;
+        } else if self.done == 0 {
+            self.losses_before = unflushed.losses();
         }
-        if self.done == 0 {
-            self.losses_before = losses;
-        }
-        false
+        Ok(())
     }
 
     /// A connection was lost under it, the server of which lets others succeed it or not. Whether it may be sent again: for `patience`, if it does, since that is the same run then

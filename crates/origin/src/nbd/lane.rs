@@ -238,6 +238,7 @@ fn register(
         Ok(connection) => Arc::new(connection),
         Err(error) => return ended(format!("socket cannot be used: {error}"), again),
     };
+    let of_other_runs: Vec<Arc<Connection>>;
     {
         let mut queue = locked(&shared.queue);
         if queue.over() {
@@ -253,10 +254,15 @@ fn register(
         if must_flush {
             shared.flush_for_ourselves(&mut queue);
         }
+        let others = queue.connections.iter().flatten();
+        let run = succeeds.map(|own| own.run);
+        of_other_runs = others.filter(|other| other.is_with_another(run)).cloned().collect();
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.set_up(index, true);
         queue.down_reason.clear();
     }
+    // Their servers may live on, and answer for themselves alone.
+    of_other_runs.iter().for_each(|other| other.leave_to_another(shared));
     shared.change.notify_all();
     connection.receive_leftover(shared);
     connection.fill(shared, 0);
@@ -418,7 +424,7 @@ mod tests {
         let is_down = |queue: &mut super::super::Queue| queue.connections[0].is_none();
         drop(shared.change.wait_while(locked(&shared.queue), is_down).unwrap());
         // It acknowledged a write, and lets us in no more.
-        locked(&shared.unflushed).acknowledge(1);
+        locked(&shared.unflushed).acknowledge(1, None);
         locked(&shared.unflushed).kept_out_by(keeps);
         let place = origin.shared.successions[0];
         let connected = || connect(&uri, None, 128, place, Duration::from_secs(20)).unwrap();

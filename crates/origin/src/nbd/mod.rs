@@ -45,7 +45,7 @@ mod unflushed;
 pub use lineage::Lineage;
 pub use options::NbdOriginOptions;
 pub use stream::{ConnectError, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, keep_alive};
-pub use unflushed::UnflushedChanges;
+pub use unflushed::{UnflushedChanges, Withheld};
 
 use crate::pending::{Counters, EIO};
 use crate::pool::locked;

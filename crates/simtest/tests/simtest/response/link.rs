@@ -403,9 +403,15 @@ impl World {
         let Some(link) = self.links.get_mut(&id).filter(|link| link.is_ready) else { return };
         let node = link.node;
         while let Some(mut job) = link.next() {
-            if job.is_flush() && job.losses_before != link.unflushed.losses() {
-                too_late.push(job);
-                continue;
+            if job.is_flush() {
+                // There is one connection, so that no other run can be there.
+                match link.unflushed.send_flush(link.succeeds.map(|own| own.run), job.losses_before) {
+                    Ok(covers) => job.covers = covers,
+                    Err(_) => {
+                        too_late.push(job);
+                        continue;
+                    }
+                }
             }
             let range = job.request.operation.range();
             let (offset, length) = (range.offset, range.length as u32);
@@ -428,7 +434,6 @@ impl World {
                     came_by.push(connection);
                 }
             }
-            job.covers = link.unflushed.acknowledged();
             job.sent_at = now;
             if matches!(operation, Operation::Read { .. }) {
                 job.data = vec![0; length as usize];
@@ -492,7 +497,9 @@ impl World {
         let (node, connection) = (link.node, link.connection);
         for (job, result) in &ended {
             let is_change = job.request.operation.changes_content();
-            link.unflushed.acknowledge(u64::from(is_change && !job.wants_fua() && result.is_ok()));
+            if is_change && !job.wants_fua() && result.is_ok() {
+                link.unflushed.acknowledge(1, link.succeeds.map(|own| own.run));
+            }
         }
         if link.said_farewell
             && let Some(succeeds) = link.succeeds
