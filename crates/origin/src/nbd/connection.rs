@@ -361,10 +361,10 @@ impl Connection {
         let Step::Send { operation, zeroes } = job.step(&self.export) else {
             return Some(Ended::Nothing(job));
         };
-        if job.may_tell_of_loss() {
-            if let Err(withheld) = job.speak_of(&locked(&shared.unflushed), self.run()) {
-                return Some(Ended::Withheld(job, withheld));
-            }
+        if job.may_tell_of_loss()
+            && let Err(withheld) = job.speak_of(&locked(&shared.unflushed), self.run())
+        {
+            return Some(Ended::Withheld(job, withheld));
         }
         let cookie = conversation.next_cookie;
         conversation.next_cookie += 1;
