@@ -28,6 +28,8 @@ pub struct Observation {
 pub struct VolumeObservation {
     /// Which volume.
     pub volume: VolumeId,
+    /// How long this was, above 0: not the interval of the installation where who tells of it has steps of its own, or tells late.
+    pub span: Nanos,
     /// Requests that arrived, reads and writes, whether completed or not.
     pub arrivals: u64,
     /// Latencies, as the client saw them, of reads that were answered from the cache alone.
@@ -85,6 +87,7 @@ impl VolumeObservation {
     pub fn idle(volume: VolumeId, interval: Nanos) -> VolumeObservation {
         VolumeObservation {
             volume,
+            span: interval,
             arrivals: 0,
             hits: LatencySnapshot::default(),
             misses: LatencySnapshot::default(),

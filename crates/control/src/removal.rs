@@ -46,6 +46,8 @@ pub struct RemovalInput {
     pub warm: bool,
     /// What came of taking it back before.
     pub regrets: Regrets,
+    /// Requests of those that it serves hang at the origin: how few are answered says nothing of how many are wanted.
+    pub hangs: bool,
 }
 
 /// How loads would fare without a cache: the worst excess.
@@ -152,6 +154,10 @@ impl RemovalCounters {
 
     /// Counts an interval; says whether the partition is to be taken back, and why.
     pub fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
+        if input.hangs {
+            self.low_load = 0;
+            return None;
+        }
         let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
         let low = input.rate < rules.low_load_share * input.rate_at_grant;
         count(&mut self.low_load, low);
@@ -197,12 +203,18 @@ mod tests {
             hit_ratio: 0.5,
             warm: true,
             regrets: Regrets::default(),
+            hangs: false,
         };
         let low = RemovalInput { rate: 299.0, ..busy };
         let mut counters = RemovalCounters::default();
         let seen: Vec<_> =
             [low, low, busy, low, low, low].iter().map(|input| counters.observe(input, &rules)).collect();
         assert_eq!(seen, [None, None, None, None, None, Some(RemovalReason::LowLoad)]);
+        let mut counters = RemovalCounters::default();
+        let hung = RemovalInput { rate: 0.0, hangs: true, without: None, ..busy };
+        let seen: Vec<_> =
+            [low, low, hung, hung, hung, low].iter().map(|input| counters.observe(input, &rules)).collect();
+        assert_eq!(seen, [None; 6], "who waits for the origin wants what is cached");
 
         let mut counters = RemovalCounters::default();
         let unneeded = RemovalInput { without: Some(Without { predicted: -0.4, seen: None }), ..busy };
@@ -311,6 +323,7 @@ mod tests {
             hit_ratio: 0.5,
             warm: true,
             regrets,
+            hangs: false,
         };
         let after = |input: RemovalInput| {
             let mut counters = RemovalCounters::default();

@@ -245,7 +245,7 @@ impl Keeper {
     /// Ends what does not do as it should, and forgets it.
     fn discard(&self, locked: &Locked, process: Option<&ProcessId>) {
         if let Some(process) = process {
-            let _ = process.signal(Signal::KILL);
+            let _ = process.kill();
             process.wait(Deadline::after(LAST_MOMENT));
         }
         self.reap();
@@ -290,7 +290,7 @@ impl Keeper {
                 Ok(()) => Ok(process),
                 Err(error) => {
                     // Its folder goes, and with that everything by which it could be found.
-                    let _ = process.signal(Signal::KILL);
+                    let _ = process.kill();
                     process.wait(Deadline::after(LAST_MOMENT));
                     Err(error)
                 }
@@ -400,7 +400,7 @@ impl Keeper {
             return Ok(());
         }
         tracing::warn!(%id, "it does not end when asked to, and is killed");
-        process.signal(Signal::KILL).map_err(refused)?;
+        process.kill().map_err(refused)?;
         match process.wait(deadline) {
             true => Ok(()),
             false => Err(still_there("it was killed and has not ended yet".to_owned())),

@@ -4,7 +4,7 @@
 //! machine did, and the machine's boot belong to it.
 
 use crate::Deadline;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io;
@@ -68,6 +68,17 @@ impl ProcessId {
         }
     }
 
+    /// Kills it, and what it started where it leads a group of its own: a script that runs the appliance ends without it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        if let Some(pid) = Pid::from_raw(self.pid)
+            && self.lives()
+            && getpgid(Some(pid)) == Ok(pid)
+        {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        self.signal(Signal::KILL)
+    }
+
     /// Waits until it has ended; `false` if it has not by the deadline.
     pub(crate) fn wait(&self, deadline: Deadline) -> bool {
         deadline.wait_for(|| (!self.lives()).then_some(())).is_some()
@@ -95,6 +106,7 @@ fn parse_stat(text: &str) -> Option<(u8, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
@@ -134,5 +146,24 @@ mod tests {
         child.wait().unwrap();
         found.signal(Signal::KILL).unwrap();
         assert!(!found.lives());
+    }
+
+    #[test]
+    fn who_is_killed_takes_along_what_it_started_in_its_group() {
+        let mut script = Command::new("sh")
+            .args(["-c", "FOREBAY_TEST_PROCESS='started by a script' sleep 100; true"])
+            .process_group(0)
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = Deadline::after(Duration::from_secs(10))
+            .wait_for(|| ProcessId::with_variable("FOREBAY_TEST_PROCESS", "started by a script".as_ref()))
+            .unwrap();
+        let leader = ProcessId::of(i32::try_from(script.id()).unwrap()).unwrap();
+        assert_ne!(leader, started);
+        leader.kill().unwrap();
+        let soon = || Deadline::after(Duration::from_secs(10));
+        assert!(leader.wait(soon()) && started.wait(soon()));
+        script.wait().unwrap();
     }
 }

@@ -167,6 +167,7 @@ fn objective_facts(
 mod tests {
     use super::*;
     use crate::conformance::tests::latencies;
+    use crate::decision::Decision;
     use crate::inventory::VolumeSpec;
     use crate::objective::Operations;
     use crate::observation::{Observation, VolumeObservation};
@@ -210,5 +211,58 @@ mod tests {
             told(0.99, 90, |at| at % 5 == 0 && !(31..=45).contains(&at)),
             [(30, found), (43, ended), (75, found)]
         );
+    }
+
+    /// Steps of a volume with these objectives, in each of which 100 reads take so long.
+    fn decided(objectives: Vec<Objective>, each: &[Nanos], span: impl Fn(usize) -> Nanos) -> Vec<Decision> {
+        let interval = Nanos::secs(1);
+        let mut controller =
+            Controller::new(ControlConfig::default(), Bytes::ZERO, Vec::new(), Vec::new()).unwrap();
+        controller.register(VolumeSpec { objectives, ..VolumeSpec::any() }).unwrap();
+        let mut step = |(at, each): (usize, &Nanos)| {
+            let seen = VolumeObservation {
+                arrivals: 100,
+                misses: latencies(100, *each),
+                // One client that waits for nothing else.
+                outstanding_max: 1,
+                idle: Nanos::ZERO,
+                ..VolumeObservation::idle(VolumeSpec::any().id, span(at))
+            };
+            let at = Nanos::secs(at as u64 + 1);
+            controller.step(&Observation { at, interval, volumes: vec![seen], ..Observation::default() })
+        };
+        each.iter().enumerate().flat_map(|step_of| step(step_of).decisions).collect()
+    }
+
+    #[test]
+    fn what_is_over_is_told_of_the_objective_that_was_missed() {
+        let second = Nanos::secs(1);
+        let loose = Objective::mean_latency(Nanos::secs(1), Operations::All).over(second);
+        let tight = Objective::mean_latency(Nanos::millis(4), Operations::All).over(second);
+        let (slow, quick) = (Nanos::millis(8), Nanos::millis(2));
+        for slow_windows in [1, 6] {
+            let mut each = vec![quick; 6];
+            each.extend(vec![slow; slow_windows]);
+            each.extend(vec![quick; 12]);
+            let told = decided(vec![loose, tight], &each, |_| second);
+            let over = [DecisionKind::ViolationEnded, DecisionKind::SpikeIgnored];
+            let over = told.iter().find(|decision| over.contains(&decision.kind)).expect("it is told");
+            assert!(over.summary.contains("4ms"), "{}", over.summary);
+            let depth = over.facts.iter().find(|fact| fact.name == "depth");
+            assert!(depth.is_some(), "{:?}", over.facts);
+        }
+    }
+
+    #[test]
+    fn an_interval_that_was_told_late_or_in_other_steps_is_judged_by_its_own_length() {
+        let second = Nanos::secs(1);
+        let floor = Objective::iops_floor(90.0).over(second);
+        // A hundred requests, one after the other.
+        let is_violated = |span: Nanos| {
+            let decisions = decided(vec![floor], &[Nanos(span.0 / 100); 20], |_| span);
+            decisions.iter().any(|decision| decision.kind == DecisionKind::ViolationFound)
+        };
+        assert!(!is_violated(Nanos::millis(700)) && !is_violated(second));
+        assert!(is_violated(Nanos::secs(2)), "50 a second are not 90");
     }
 }

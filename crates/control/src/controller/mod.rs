@@ -201,8 +201,7 @@ impl Controller {
             observation.volumes.iter().map(|volume| (volume.volume, volume)).collect();
         for (id, volume) in &mut self.volumes {
             if let Some(observed) = observed.get(id) {
-                let when = (observation.at, observation.interval);
-                volume.observe(observed, when, self.step, &self.config);
+                volume.observe(observed, observation.at, self.step, &self.config);
             } else {
                 volume.tracks.iter_mut().for_each(|track| track.closed = false);
             }

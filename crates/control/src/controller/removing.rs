@@ -27,6 +27,8 @@ impl Controller {
             loads.fold((0.0, 0.0), |sum, load| (sum.0 + load.rate(), sum.1 + load.hit_rate + load.miss_rate));
         let regrets = served.iter().filter_map(|id| Some(self.volumes.get(id)?.regrets));
         let regrets = regrets.max_by_key(|regrets| regrets.sustained(&config.removal)).unwrap_or_default();
+        let last = |id| self.volumes.get(id)?.history.back();
+        let hangs = served.iter().filter_map(last).any(|last| last.hangs);
         let volume = self.volumes.get_mut(&id)?;
         let recent = volume.recent(config.recent_intervals);
         let reads = recent.hit_rate + recent.miss_rate;
@@ -43,6 +45,7 @@ impl Controller {
             hit_ratio: if reads > 0.0 { recent.hit_rate / reads } else { 0.0 },
             warm: used * 10 >= grant.blocks * 8,
             regrets,
+            hangs,
         };
         let reason = grant.removal.observe(&input, &config.removal)?;
         if grant.blocks <= minimum {

@@ -33,6 +33,8 @@ pub(super) struct Sample {
     /// Requests that had arrived and were not answered when it ended.
     pub(super) waiting: f64,
     pub(super) backlogged: bool,
+    /// Some requests came before, and were not answered at the end.
+    pub(super) hangs: bool,
     /// As many requests are outstanding all along, and never more: so it is with clients that wait for answers and do not think.
     pub(super) keeps_full: bool,
     pub(super) read_bytes: f64,
@@ -46,16 +48,17 @@ impl Sample {
     /// The sample of the interval of a step that began with `waiting` requests under way.
     pub(super) fn of(
         observed: &VolumeObservation,
-        (step, interval): (u64, Nanos),
+        step: u64,
         waiting: f64,
         config: &ControlConfig,
     ) -> Sample {
-        let seconds = interval.as_secs_f64().max(1e-9);
+        let span = observed.span;
+        let seconds = span.as_secs_f64().max(1e-9);
         let rate = |count: u64| count as f64 / seconds;
         let mean = |mean: Option<Nanos>| mean.map_or(0.0, Nanos::as_secs_f64);
         let per = |bytes: u64, count: u64| if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
-        let outstanding = observed.outstanding_mean(interval);
-        let idle = observed.idle.0 as f64 / interval.0.max(1) as f64;
+        let outstanding = observed.outstanding_mean(span);
+        let idle = observed.idle.0 as f64 / span.0.max(1) as f64;
         let rules = &config.conformance;
         // What an origin refuses is next to no work for it, and piles up nowhere.
         let failed = observed.reads_failed + observed.writes_failed;
@@ -77,6 +80,7 @@ impl Sample {
             backlogged: observed.outstanding_max > 0
                 && idle <= rules.backlog_idle_share_max
                 && outstanding >= rules.backlog_depth_min * f64::from(observed.outstanding_max),
+            hangs: observed.reads_hung > 0 || observed.writes_hung > 0,
             keeps_full: false,
             read_bytes: per(observed.bytes_read.get(), observed.reads() + observed.reads_failed),
             write_bytes: per(observed.bytes_written.get(), observed.writes.count() + observed.writes_failed),
@@ -180,6 +184,7 @@ impl Sample {
             outstanding_max: most,
             waiting: samples.clone().last().map_or(0.0, |s| s.waiting),
             backlogged: steady && 2 * backlogged > samples.clone().count(),
+            hangs: samples.clone().last().is_some_and(|s| s.hangs),
             keeps_full,
             read_bytes: weighted(|s| s.read_bytes, reads),
             write_bytes: weighted(|s| s.write_bytes, |s| s.write_rate),

@@ -60,12 +60,12 @@ impl Track {
         &mut self,
         objective: &Objective,
         observed: &VolumeObservation,
-        (at, interval): (Nanos, Nanos),
+        at: Nanos,
         config: &ControlConfig,
     ) {
-        self.totals.add(observed, interval);
+        self.totals.add(observed, observed.span);
         // Half an interval of tolerance: timers are late. What is no whole number of intervals was rounded up (`Objective::in_whole`).
-        self.closed = self.totals.span.0 + interval.0 / 2 >= objective.window.0;
+        self.closed = self.totals.span.0 + observed.span.0 / 2 >= objective.window.0;
         if !self.closed {
             return;
         }
@@ -189,7 +189,7 @@ mod tests {
                 assert_eq!(track.before.len(), (12 / turns).min(config.violation.windows), "{window} s");
                 let idle = VolumeObservation::idle(crate::inventory::VolumeId(1), span);
                 let taken = (1..=6).find(|_| {
-                    track.add(&objective, &idle, (Nanos::secs(0), span), &config);
+                    track.add(&objective, &idle, Nanos::secs(0), &config);
                     track.closed
                 });
                 assert_eq!(taken, Some(turns), "{window} s, turns of {span}");
@@ -217,12 +217,12 @@ mod tests {
         let mut track = Track { before: before(&objective, &[0.02; 5]), ..Track::default() };
         let idle = VolumeObservation::idle(crate::inventory::VolumeId(1), second);
         for at in 0..config.violation.windows as u64 {
-            track.add(&objective, &idle, (Nanos::secs(at), second), &config);
+            track.add(&objective, &idle, Nanos::secs(at), &config);
         }
         // Five of before and this one would be the six of ten that bursts are told by.
         let slow = crate::conformance::tests::latencies(100, Nanos::millis(20));
         let spike = VolumeObservation { arrivals: 100, misses: slow, ..idle };
-        track.add(&objective, &spike, (Nanos::secs(100), second), &config);
+        track.add(&objective, &spike, Nanos::secs(100), &config);
         assert!(track.has_missed());
         assert_eq!(track.assess(0.95, &config), Assessment::Suspected { nonconforming: 1 });
     }

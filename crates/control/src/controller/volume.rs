@@ -160,7 +160,7 @@ impl Volume {
     pub(super) fn observe(
         &mut self,
         observed: &VolumeObservation,
-        (at, interval): (Nanos, Nanos),
+        at: Nanos,
         step: u64,
         config: &ControlConfig,
     ) {
@@ -171,7 +171,7 @@ impl Volume {
         }
         let waiting = self.history.back().map_or(0.0, |last| last.waiting);
         let rate_before = self.history.back().map_or(0.0, |last| last.arrival_rate);
-        self.history.push_back(Sample::of(observed, (step, interval), waiting, config));
+        self.history.push_back(Sample::of(observed, step, waiting, config));
         if let Some(curve) = &observed.curve {
             self.curve = Some(Arc::clone(curve));
             self.curve_accesses = observed.curve_accesses;
@@ -184,7 +184,7 @@ impl Volume {
             self.steady = 1;
         }
         for (track, objective) in self.tracks.iter_mut().zip(&self.spec.objectives) {
-            track.add(objective, observed, (at, interval), config);
+            track.add(objective, observed, at, config);
         }
         if step.is_multiple_of(ZONES_EVERY) && observed.zone_accesses > 0 {
             let least = config.warmup.zone_share_min * observed.zone_accesses as f64;
@@ -238,10 +238,10 @@ impl Volume {
         }
     }
 
-    /// The assessment of its worst objective, with that objective's place.
+    /// The assessment of its worst objective, with that objective's place: where all are kept, of the one that was missed in most windows.
     pub(super) fn assess(&self, config: &ControlConfig) -> (Assessment, usize) {
-        let severity = |assessment: &Assessment| match assessment {
-            Assessment::Kept => (0, 0),
+        let severity = |assessment: &Assessment, track: &Track| match assessment {
+            Assessment::Kept => (0, track.episode.map_or(0, |episode| episode.windows as usize)),
             Assessment::Suspected { nonconforming } => (1, *nonconforming),
             Assessment::Violated { nonconforming, .. } => (2, *nonconforming),
         };
@@ -250,7 +250,7 @@ impl Volume {
             .enumerate()
             .zip(&self.spec.objectives)
             .map(|((at, track), objective)| (track.assess(objective.conforming_share, config), at))
-            .max_by_key(|(assessment, at)| (severity(assessment), std::cmp::Reverse(*at)))
+            .max_by_key(|(assessment, at)| (severity(assessment, &self.tracks[*at]), std::cmp::Reverse(*at)))
             .unwrap_or((Assessment::Kept, 0))
     }
 

@@ -137,6 +137,7 @@ impl Noted {
 
 fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
+    let mut offered = Bytes::ZERO;
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
         if !is_file_name(name) || name.len() > HOST_NAME_BYTES_MAX {
@@ -154,6 +155,18 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
         if let Some(here) = memory_total().filter(|here| is_here && memory > here) {
             let expected = format!("at most the {here} that this machine has, which the host is on");
             noted.add(of("memory"), format!("{memory} on `{name}`"), expected);
+        } else if is_here {
+            let before = offered;
+            offered = Bytes(offered.get().saturating_add(memory.get()));
+            // Told of the first that is too much.
+            if let Some(here) = memory_total().filter(|here| before <= *here && offered > *here) {
+                let found = format!("{memory} on `{name}`, with {before} on the hosts before it");
+                noted.add(
+                    of("memory"),
+                    found,
+                    format!("at most the {here} that this machine has, on which all of them are"),
+                );
+            }
         }
         for (key, found, expected) in wrong_with(provider) {
             noted.add(of(&format!("provider.{key}")), format!("{found} on `{name}`"), expected);
@@ -242,8 +255,14 @@ fn wrong_with(provider: &ProviderTable) -> Vec<(&'static str, String, &'static s
     }
     if let Some(program) = program {
         // A name alone is looked for where programs are.
-        let is_there = program.components().count() == 1 || program.is_file();
-        check("program", is_there, &program.display(), "a program that is there");
+        let is_name = program.components().count() == 1 && !program.is_absolute();
+        let places = std::env::var_os("PATH").filter(|_| is_name).unwrap_or_default();
+        let is_found = std::env::split_paths(&places).any(|place| place.join(program).is_file());
+        let expected = match is_name {
+            true => "a program in one of the folders of PATH; with `./` before it, one in the file's folder",
+            false => "a program that is there",
+        };
+        check("program", is_found || (!is_name && program.is_file()), &program.display(), expected);
     }
     wrong
 }

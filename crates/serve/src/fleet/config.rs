@@ -362,6 +362,11 @@ mod tests {
         for ((from, to), told) in [
             (provider("type = \"process\", program = \"./none\""), "host[0].provider.program`: `"),
             (provider("type = \"process\", program = \"\""), "host[0].provider.program`: ``"),
+            // A name is looked for in PATH, whatever lies beside the file.
+            (
+                provider("type = \"process\", program = \"control.toml\""),
+                "expected a program in one of the folders of PATH",
+            ),
             (provider("type = \"qemu\", image = \"none\""), "expected the folder of an image"),
             (
                 provider("type = \"qemu\", image = \".\", accelerator = \"\""),

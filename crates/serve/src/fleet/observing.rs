@@ -152,7 +152,9 @@ impl Observer {
             if ears.size_bytes > 0 {
                 heard.sizes.insert(id, ears.size_bytes);
             }
-            let patience = Nanos(config.interval.0.saturating_mul(PATIENCE)).max(PATIENCE_LEAST);
+            // Who tells in longer steps is as silent in between.
+            let step = ears.last.as_ref().map_or(Nanos::ZERO, |(_, span)| *span).max(config.interval);
+            let patience = Nanos(step.0.saturating_mul(PATIENCE)).max(PATIENCE_LEAST);
             if let Some(said) = ears.doubt.judge(now, patience, good) {
                 heard.decisions.push(Decision {
                     at: now,

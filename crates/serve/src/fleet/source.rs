@@ -69,7 +69,7 @@ impl Follower {
 }
 
 /// The last of the intervals behind number `after` to be taken in now. Whoever looks as often as the controller decides, and at about the same moment, has none to tell in one turn and two
-/// in the next: the second waits for the turn after. Where more has piled up nothing waits.
+/// in the next: the second waits for the turn after. No more than an interval of the controller's waits, and where more has piled up nothing does.
 fn until(of: &VolumeIntervals, after: u64, interval: Nanos) -> u64 {
     let new = || of.intervals.iter().filter(|one| one.number > after);
     let newest = new().next_back().map_or(after, |one| one.number);
@@ -79,7 +79,8 @@ fn until(of: &VolumeIntervals, after: u64, interval: Nanos) -> u64 {
     }
     let (mut until, mut span) = (after, 0u64);
     for one in new() {
-        if span > 0 && span.saturating_add(one.span_ns / 2) >= interval.0 {
+        let is_enough = span.saturating_add(one.span_ns / 2) > interval.0;
+        if span > 0 && is_enough && all - span <= interval.0 {
             break;
         }
         (until, span) = (one.number, span.saturating_add(one.span_ns));
@@ -250,6 +251,22 @@ mod tests {
         assert_eq!(seen(10, &[10, 21, 31, 40]), [9, 10, 10, 10]);
         // Who stood still is told all of it at once.
         assert_eq!(seen(1, &[2, 2, 2, 2, 6, 7]), [1, 0, 0, 0, 4, 1]);
+        // Three of 0.7 s each are two turns' news of a second, and nothing piles up.
+        let mut follower = Follower::default();
+        let mut take = |newest: u64| {
+            let mut told = told(7, 1..=newest);
+            told.volumes[0].intervals.iter_mut().for_each(|one| one.span_ns = 700_000_000);
+            let news = follower.take(&told, "db", VolumeId(0), Nanos::secs(1)).unwrap();
+            news.map_or(0, |news| {
+                assert_eq!(news.seen.span, news.span);
+                assert_eq!(news.seen.arrivals, 9 * news.span.0 / 700_000_000);
+                news.span.0 / 1_000_000
+            })
+        };
+        assert_eq!(take(1), 0);
+        let taken: Vec<u64> = (1..=14).map(|turn| take(1 + turn * 10 / 7)).collect();
+        assert!(taken.iter().all(|span| (700..=1_400).contains(span)), "{taken:?}");
+        assert!((13_000..=14_000).contains(&taken.iter().sum::<u64>()), "{taken:?}");
         // What is longer than an interval of the controller's cannot be taken apart.
         let mut follower = Follower::default();
         let mut take = |newest| {

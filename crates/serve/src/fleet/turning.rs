@@ -13,7 +13,7 @@ use crate::pilot::panic_text;
 use forebay_control::response::{Order, Outcome, Responses, Wish};
 use forebay_control::{
     Action, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation, OriginId,
-    OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeSpec,
+    OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeObservation, VolumeSpec,
 };
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::BTreeMap;
@@ -280,10 +280,9 @@ impl Loop {
             }
             Action::SetQuota { volume, host, blocks } => {
                 let seen = observation.volumes.iter().find(|seen| seen.volume == volume);
-                let seconds = observation.interval.as_secs_f64();
+                let per_second = |seen: &VolumeObservation| seen.completed() as f64 / seen.span.as_secs_f64();
                 // To a power of two, so that it is another wish only where it matters.
-                let rate = seen
-                    .map_or(0.0, |seen| (seen.completed() as f64 / seconds).max(1.0).log2().ceil().exp2());
+                let rate = seen.map_or(0.0, |seen| per_second(seen).max(1.0).log2().ceil().exp2());
                 let cache = Bytes(blocks * block(volume));
                 self.responses.want(volume, Wish { cache, flash: Bytes::ZERO, rate, host: Some(host) });
             }

@@ -62,6 +62,9 @@ pub(super) struct Response {
     /// The lease was seen below it.
     #[serde(default)]
     has_lapsed: bool,
+    /// The lease of who serves clients was seen above what it was ever raised to here.
+    #[serde(skip)]
+    raised_to: Option<u64>,
     #[serde(skip)]
     pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
     /// Its number, when it is taken for lost, and what it is for.
@@ -106,6 +109,7 @@ impl Response {
             why: None,
             fence: None,
             has_lapsed: false,
+            raised_to: None,
             warm: None,
             pending: None,
             tries: 0,
@@ -331,7 +335,9 @@ impl Response {
                 self.prove_until.get_or_insert(shared.after_ms(shared.rules.start_within_ms));
             }
             Phase::Serving => {
-                self.serve(shared);
+                if !self.leave_to_who_raised(shared) {
+                    self.serve(shared);
+                }
                 return;
             }
             Phase::SwitchingBack => {

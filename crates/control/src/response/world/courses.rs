@@ -229,6 +229,24 @@ fn a_lease_that_was_lost_is_raised_again_and_what_was_cached_meanwhile_is_left()
 }
 
 #[test]
+fn a_cache_whose_lease_somebody_else_raised_is_left() {
+    for (draining, _) in WAYS.into_iter().filter(|(_, leased)| *leased) {
+        let mut world = World::new(draining, true, Vec::new());
+        let mut responses = fresh(&world);
+        assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0, ("serving", Some(1), CACHE));
+        // What it was raised to here says nothing.
+        responses.lease_seen(VOLUME, world.lease.0);
+        assert_eq!(wanted(&mut world, &mut responses, CACHE, 5).0, ("serving", Some(1), CACHE));
+        world.lease = (50, Holder::Original);
+        responses.lease_seen(VOLUME, 50);
+        let (found, told) = wanted(&mut world, &mut responses, CACHE, 60);
+        assert_eq!(found, ("serving", Some(2), CACHE), "{:?}", world.told);
+        assert!(world.lease.0 > 50, "{:?}", world.lease);
+        assert!(told.iter().any(|told| told.contains("at epoch 50: somebody else raised it")), "{told:?}");
+    }
+}
+
+#[test]
 fn where_nothing_is_cached_a_lost_lease_is_raised_again_and_nobody_is_moved() {
     let (mut world, mut responses, _) = on_the_way_back(true, false, |_, _| ());
     let (fenced, path) = (world.lease, world.path);

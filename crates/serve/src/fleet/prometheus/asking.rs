@@ -5,7 +5,9 @@ use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{Ipv6Addr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// No answer is longer.
@@ -182,14 +184,44 @@ fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String
     Ok(answer.data.map(|data| data.result))
 }
 
+/// The addresses of a name, at most so much later. The system's look-up cannot be told how long to take: a server of names that does not answer would hold up everybody whom the controller hears of.
+fn addresses(host: &str, port: u16, within: Duration) -> std::io::Result<Vec<SocketAddr>> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![(address, port).into()]);
+    }
+    let name = host.to_owned();
+    let (found, finds) = mpsc::sync_channel(1);
+    thread::Builder::new().name("look-up".to_owned()).spawn(move || {
+        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
+        // Nobody waits any more where it took too long.
+        let _ = found.send(addresses);
+    })?;
+    finds.recv_timeout(within).unwrap_or_else(|_| {
+        Err(std::io::Error::other(format!("the address of `{host}` was not found in time")))
+    })
+}
+
+/// A connection with the first of these that takes one.
+fn connect(addresses: Vec<SocketAddr>, deadline: Instant) -> std::io::Result<TcpStream> {
+    let mut last = std::io::Error::other("its name has no address");
+    let count = addresses.len() as u32;
+    for (address, untried) in addresses.into_iter().zip((1..=count).rev()) {
+        // One that does not answer leaves time for the others.
+        let left = deadline.saturating_duration_since(Instant::now()) / untried;
+        match TcpStream::connect_timeout(&address, left.max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
 fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
     let Server { host, port, prefix } =
         Server::of(url).map_err(|found| format!("its `url` is {found}, expected an `http://` address"))?;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let talk = || -> std::io::Result<Vec<u8>> {
-        let address = (name_of(host), port).to_socket_addrs()?.next();
-        let address = address.ok_or_else(|| std::io::Error::other("its name has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&address, left())?;
+        let mut stream = connect(addresses(name_of(host), port, left())?, deadline)?;
         stream.set_write_timeout(Some(left()))?;
         let mut request = String::new();
         let _ = write!(
@@ -365,5 +397,24 @@ mod tests {
         let deadline = Instant::now() + Duration::from_millis(300);
         assert!(get("http://127.0.0.1:1", "/", deadline).unwrap_err().contains("does not answer"));
         assert!(get("https://a", "/", deadline).unwrap_err().contains("another kind of address"));
+    }
+
+    #[test]
+    fn all_addresses_of_a_name_are_tried_and_a_number_is_not_looked_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        assert_eq!(connect(vec![nobody, there], deadline).unwrap().peer_addr().unwrap(), there);
+        assert!(connect(vec![nobody], deadline).is_err());
+        assert!(connect(Vec::new(), deadline).unwrap_err().to_string().contains("no address"));
+        // At once: without a thread, and without time for one.
+        assert_eq!(addresses("::1", 80, Duration::ZERO).unwrap(), ["[::1]:80".parse().unwrap()]);
+        assert!(
+            addresses("localhost", 80, Duration::from_secs(10))
+                .unwrap()
+                .iter()
+                .all(|address| address.ip().is_loopback())
+        );
     }
 }

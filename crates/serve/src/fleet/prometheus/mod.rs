@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const SETTLED_S: f64 = 0.2;
 /// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
 const RATE_MAX: f64 = 1e8;
+/// Requests outstanding on average, by the time that was spent on them, above which a counter of seconds is taken to have jumped (ours: no volume has as many).
+const OUTSTANDING_MAX: f64 = 1e5;
 /// Bytes per second, likewise.
 const BYTES_PER_S_MAX: f64 = 1e13;
 /// Into so many parts of the same length, and of as many requests, a bucket is taken apart (ours): nobody knows where in it they are.
@@ -112,7 +114,11 @@ impl Counters {
         let (seconds, bytes) = (reads.seconds + writes.seconds, reads.bytes + writes.bytes);
         let requests_per_s = (reads.requests + writes.requests) / span_s;
         // NaN is refused with the rest.
-        if !(requests_per_s <= RATE_MAX && seconds < 1e9 && bytes / span_s <= BYTES_PER_S_MAX) {
+        let outstanding = seconds / span_s;
+        if !(requests_per_s <= RATE_MAX
+            && outstanding <= OUTSTANDING_MAX
+            && bytes / span_s <= BYTES_PER_S_MAX)
+        {
             return Err("its counters jumped");
         }
         let span = Nanos::from_secs_f64(span_s);
@@ -123,8 +129,8 @@ impl Counters {
             bytes_read: Bytes(reads.bytes.round() as u64),
             bytes_written: Bytes(writes.bytes.round() as u64),
             // By Little's law; how long nobody waited is not known.
-            outstanding_max: (seconds / span_s).ceil().min(1e6) as u32,
-            idle: Nanos((span.0 as f64 * (1.0 - seconds / span_s).max(0.0)) as u64),
+            outstanding_max: outstanding.ceil() as u32,
+            idle: Nanos((span.0 as f64 * (1.0 - outstanding).max(0.0)) as u64),
             ..VolumeObservation::idle(id, span)
         };
         Ok(Some((seen, span)))
@@ -211,6 +217,7 @@ mod tests {
         assert_eq!(since(counters(102.0, 3.0, 0.1)).unwrap_err(), "its counters began anew");
         assert_eq!(since(counters(102.0, 1e12, 5.0)).unwrap_err(), "its counters jumped");
         assert_eq!(since(counters(102.0, f64::NAN, 5.0)).unwrap_err(), "its counters jumped");
+        assert_eq!(since(counters(102.0, 1e3, 1e6)).unwrap_err(), "its counters jumped");
         // A sample of before may have been a minute old; an hour may not have passed in two seconds, nor a second back.
         assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
         assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
