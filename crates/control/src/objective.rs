@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
+/// The highest floor, and the highest weight (ours): sums of what volumes miss, each by its weight, stay numbers.
+const IOPS_MAX: f64 = 1e9;
+const WEIGHT_MAX: f64 = 1e6;
+
 /// Which requests an objective is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -184,8 +188,8 @@ impl Objective {
                     return bad("latency", at_most.as_secs_f64(), expected);
                 }
             }
-            Target::IopsFloor { at_least, .. } if !positive(at_least) => {
-                return bad("iops", at_least, "a number above 0");
+            Target::IopsFloor { at_least, .. } if !(positive(at_least) && at_least <= IOPS_MAX) => {
+                return bad("iops", at_least, "a number above 0 and at most 1e9");
             }
             Target::BandwidthFloor { at_least, .. } if !positive(at_least) => {
                 return bad("bandwidth", at_least, "a number above 0");
@@ -198,8 +202,8 @@ impl Objective {
         if !(self.conforming_share > 0.0 && self.conforming_share <= 1.0) {
             return bad("conforming_share", self.conforming_share, "a number above 0 and at most 1");
         }
-        if !positive(self.weight) {
-            return bad("weight", self.weight, "a number above 0");
+        if !(positive(self.weight) && self.weight <= WEIGHT_MAX) {
+            return bad("weight", self.weight, "a number above 0 and at most 1e6");
         }
         Ok(())
     }
@@ -348,6 +352,8 @@ mod tests {
             (good.over(Nanos::ZERO), "window"),
             (Objective { conforming_share: 0.0, ..good }, "conforming_share"),
             (Objective { weight: f64::INFINITY, ..good }, "weight"),
+            (Objective { weight: 1e308, ..good }, "weight"),
+            (Objective::iops_floor(1e308), "iops"),
         ] {
             assert_eq!(bad.check().unwrap_err().field, field, "{bad:?}");
         }

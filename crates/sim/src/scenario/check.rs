@@ -235,7 +235,7 @@ impl Scenario {
                 capacity,
             });
         }
-        Ok(())
+        self.check_tier_fits(at, capacity)
     }
 
     fn check_servers(&self, at: usize) -> Result<(), ScenarioError> {

@@ -125,6 +125,21 @@ pub enum ScenarioError {
         /// What there is.
         capacity: Bytes,
     },
+    /// A tier that does not fit on its device. In bytes: flash holds a little less than is said of it.
+    #[error(
+        "a tier of {} bytes does not fit on origin `{origin}`, which holds {} bytes: a smaller tier, or a larger device",
+        size.get(), capacity.get()
+    )]
+    TierTooLarge {
+        /// Which key.
+        key: String,
+        /// The tier's size.
+        size: Bytes,
+        /// Which origin.
+        origin: String,
+        /// What there is.
+        capacity: Bytes,
+    },
 }
 
 impl ScenarioError {
@@ -139,7 +154,8 @@ impl ScenarioError {
             | ScenarioError::BeyondClients { key, .. }
             | ScenarioError::Overload { key, .. }
             | ScenarioError::Narrow { key, .. }
-            | ScenarioError::DisksTooSmall { key, .. } => key,
+            | ScenarioError::DisksTooSmall { key, .. }
+            | ScenarioError::TierTooLarge { key, .. } => key,
         }
     }
 }

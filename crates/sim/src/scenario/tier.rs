@@ -139,6 +139,23 @@ impl Scenario {
         volume.tier.is_some() && self.tier.as_ref().is_some_and(|tier| tier.writes == TierWrites::Home)
     }
 
+    /// Whether what the tier uses of its size, its whole chunks, lies within the `capacity` of its device, where origin number `at` is that.
+    pub(super) fn check_tier_fits(&self, at: usize, capacity: Bytes) -> Result<(), ScenarioError> {
+        let Some(tier) = self.tier.as_ref().filter(|_| self.tier_device() == Some(at)) else {
+            return Ok(());
+        };
+        let (size, chunk) = (tier.size.get(), tier.chunk().get().max(1));
+        if size - size % chunk <= capacity.get() {
+            return Ok(());
+        }
+        Err(ScenarioError::TierTooLarge {
+            key: "tier.size".to_owned(),
+            size: tier.size,
+            origin: tier.origin.clone(),
+            capacity,
+        })
+    }
+
     pub(super) fn check_tier(&self) -> Result<(), ScenarioError> {
         let wrong = |key: &str, found: String, expected| {
             Err(ScenarioError::OutOfRange { key: key.to_owned(), found, expected })
@@ -165,11 +182,6 @@ impl Scenario {
         }
         if self.cache.shared {
             return wrong("tier", "this table".to_owned(), "not with `cache.shared`");
-        }
-        if let Some(flash) = &self.origin[device].flash
-            && tier.size > flash.capacity
-        {
-            return wrong("tier.size", tier.size.to_string(), "at most `flash.capacity` of its origin");
         }
         if let Err(error) = tier.shape().check() {
             let key = if error.what == "chunk" { "tier.chunk" } else { "tier.size" };

@@ -229,3 +229,31 @@ fn a_tier_that_cannot_be_is_refused() {
     }
     assert_eq!(key(tiered("", r#"from = "5s", until = "5s""#, "")), "volume[0].tier.until");
 }
+
+#[test]
+fn a_tier_has_room_on_its_device() {
+    let flash = r#"type = "ssd", flash = { capacity = "1GiB", filled_share = 0 }"#;
+    let of = |device: &str, size: &str| {
+        let mut scenario = tiered("", "", "");
+        let other = toml::from_str(&format!("name = \"flash\"\n{device}")).expect("an origin");
+        scenario.origin[1] = other;
+        scenario.tier.as_mut().unwrap().size = size.parse().expect("a size");
+        scenario.check().err().map(|error| format!("{}: {error}", error.key()))
+    };
+    // Four disks of 1 MiB, in whole stripe units.
+    let disks = "type = \"disks\"\ndisk_capacity = \"1MiB\"";
+    assert_eq!(of(disks, "4MiB"), None);
+    assert_eq!(
+        of(disks, "64MiB").as_deref(),
+        Some(
+            "tier.size: a tier of 67108864 bytes does not fit on origin `flash`, which holds 4194304 bytes: a smaller tier, or a larger device"
+        )
+    );
+    // 32 dies of whole pages of 16 KiB hold 512 KiB of what is called 1000 kB.
+    let small = "type = \"ssd\"\nflash = { capacity = \"1000KB\" }";
+    assert!(of(small, "1000KB").is_some_and(|said| said.contains("holds 524288 bytes")));
+    assert_eq!(of(small, "512KiB"), None);
+    // What is less than a chunk is not used.
+    assert_eq!(of(small, "575KiB"), None);
+    assert_eq!(of(&flash.replace(", flash", "\nflash"), "1GiB"), None);
+}
