@@ -189,7 +189,7 @@ impl Objective {
                 }
             }
             Target::IopsFloor { at_least, .. } if !(positive(at_least) && at_least <= IOPS_MAX) => {
-                return bad("iops", at_least, "a number above 0 and at most 1e9");
+                return bad("iops", at_least, "a number above 0, at most 1e9");
             }
             Target::BandwidthFloor { at_least, .. } if !positive(at_least) => {
                 return bad("bandwidth", at_least, "a number above 0");
@@ -203,7 +203,7 @@ impl Objective {
             return bad("conforming_share", self.conforming_share, "a number above 0 and at most 1");
         }
         if !(positive(self.weight) && self.weight <= WEIGHT_MAX) {
-            return bad("weight", self.weight, "a number above 0 and at most 1e6");
+            return bad("weight", self.weight, "a number above 0, at most 1e6");
         }
         Ok(())
     }
