@@ -92,7 +92,8 @@ impl Hung {
 
 impl WindowTotals {
     /// Adds an interval.
-    pub fn add(&mut self, observed: &VolumeObservation, interval: Nanos) {
+    pub fn add(&mut self, observed: &VolumeObservation) {
+        let interval = observed.span;
         self.span += interval;
         self.arrivals += observed.arrivals;
         self.reads.merge(&observed.hits);
@@ -388,7 +389,7 @@ pub(crate) mod tests {
             ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(n))
         };
         let mut window = WindowTotals::default();
-        (1..3).for_each(|n| window.add(&observed(n), Nanos::secs(n)));
+        (1..3).for_each(|n| window.add(&observed(n)));
         assert_eq!((window.span, window.idle), (Nanos::secs(3), Nanos::millis(3)));
         assert_eq!((window.arrivals, window.outstanding_max), (30, 8));
         assert_eq!((window.reads.count(), window.writes.count()), (9, 9));
@@ -561,7 +562,7 @@ pub(crate) mod tests {
             ..VolumeObservation::idle(crate::VolumeId(0), interval)
         };
         let mut window = WindowTotals::default();
-        (0..2).for_each(|_| window.add(&observed, interval));
+        (0..2).for_each(|_| window.add(&observed));
         window
     }
 
@@ -600,7 +601,7 @@ pub(crate) mod tests {
     #[test]
     fn what_hung_and_was_answered_counts_by_its_latency() {
         let mut window = hung(1, 400, 5);
-        window.add(&VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1)), Nanos::secs(1));
+        window.add(&VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1)));
         assert_eq!(window.reads_hung, Hung::default());
         // Of two that hung for a second one is answered, and the other hangs on.
         let mut window = hung(2, 400, 5);
@@ -608,7 +609,7 @@ pub(crate) mod tests {
             reads_hung: 1,
             ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1))
         };
-        window.add(&goes_on, Nanos::secs(1));
+        window.add(&goes_on);
         assert_eq!((window.reads_hung.time, window.reads_hung.span), (Nanos::secs(2), Nanos::secs(2)));
     }
 
@@ -648,7 +649,7 @@ pub(crate) mod tests {
                     reads_hung,
                     ..VolumeObservation::idle(crate::VolumeId(0), Nanos::secs(1))
                 };
-                window.add(&observed, Nanos::secs(1));
+                window.add(&observed);
             }
             for objective in [within(Nanos::millis(5)), floor] {
                 assert_eq!(judge(&objective, &window, &rules).verdict, verdict, "{objective} {quiet}");

@@ -126,9 +126,9 @@ impl VolumeObservation {
     }
 
     /// Requests outstanding on average, by Little's law: the sum of all latencies over the length of the interval.
-    pub fn outstanding_mean(&self, interval: Nanos) -> f64 {
+    pub fn outstanding_mean(&self) -> f64 {
         let sum_ns = self.hits.sum_ns() + self.misses.sum_ns() + self.writes.sum_ns();
-        sum_ns as f64 / interval.0.max(1) as f64
+        sum_ns as f64 / self.span.0.max(1) as f64
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
         (0..200).for_each(|_| misses.record(Nanos::millis(5)));
         let mut volume = VolumeObservation::idle(VolumeId(0), Nanos::secs(1));
         volume.misses = misses.snapshot();
-        assert!((volume.outstanding_mean(Nanos::secs(1)) - 1.0).abs() < 1e-9);
+        assert!((volume.outstanding_mean() - 1.0).abs() < 1e-9);
         assert_eq!((volume.reads(), volume.completed()), (200, 200));
     }
 }

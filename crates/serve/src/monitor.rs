@@ -81,10 +81,10 @@ impl Track {
         }
     }
 
-    fn add(&mut self, observed: &VolumeObservation, interval: Nanos, rules: &ConformanceRules) {
-        self.totals.add(observed, interval);
+    fn add(&mut self, observed: &VolumeObservation, rules: &ConformanceRules) {
+        self.totals.add(observed);
         // Half an interval of tolerance, as the controller has it: timers are late.
-        if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
+        if self.totals.span.0 + observed.span.0 / 2 < self.objective.window.0 {
             return;
         }
         let judgement = judge(&self.objective, &self.totals, rules);
@@ -325,7 +325,7 @@ impl Monitor {
             observed.zone_blocks = 1 << locality.zone_shift;
         }
         for track in &mut self.tracks {
-            track.add(&observed, span, rules);
+            track.add(&observed, rules);
         }
         self.recent.push(span, &observed);
         (self.last, self.running) = (Some(snapshot), None);
@@ -472,7 +472,7 @@ pub(crate) mod tests {
             let writes = of_latency(Nanos::millis(millis), count);
             let observed =
                 VolumeObservation { writes, ..VolumeObservation::idle(VolumeId(1), Nanos::secs(1)) };
-            track.add(&observed, Nanos::secs(1), &RULES);
+            track.add(&observed, &RULES);
             (track.last.map(|last| last.verdict), track.conforming_share())
         };
         assert_eq!(window(1, 1), (Some(Verdict::LowLoad), None));
@@ -530,7 +530,7 @@ pub(crate) mod tests {
                 let track = &mut monitor.tracks[0];
                 let span = Nanos::millis(late_ms);
                 let taken = (1..=6).find(|_| {
-                    track.add(&VolumeObservation::idle(id, span), span, &ConformanceRules::default());
+                    track.add(&VolumeObservation::idle(id, span), &ConformanceRules::default());
                     track.last.is_some()
                 });
                 assert_eq!(taken, Some(turns), "{window} s, turns of {span}");

@@ -529,7 +529,7 @@ impl<'a> Simulation<'a> {
                 observed.resident = volume.resident(&self.world);
             }
             for track in client.tracks.iter_mut().filter(|track| track.is_active(began)) {
-                track.add(&observed, interval, now, self.scenario);
+                track.add(&observed, now, self.scenario);
             }
             if began >= self.scenario.measure_from {
                 client.sum.add(&observed, client.quota, shed, interval);
@@ -679,7 +679,7 @@ fn row(observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos, now
         used_blocks: observed.cache.used_blocks,
         filled_blocks: observed.cache.filled_blocks,
         working_set_blocks: observed.working_set_blocks,
-        outstanding: observed.outstanding_mean(interval),
+        outstanding: observed.outstanding_mean(),
         shed,
     }
 }

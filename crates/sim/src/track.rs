@@ -33,16 +33,10 @@ impl Track {
         self.table.from <= now && self.table.until.is_none_or(|until| now < until)
     }
 
-    pub(crate) fn add(
-        &mut self,
-        observed: &VolumeObservation,
-        interval: Nanos,
-        now: Nanos,
-        scenario: &Scenario,
-    ) {
-        self.totals.add(observed, interval);
+    pub(crate) fn add(&mut self, observed: &VolumeObservation, now: Nanos, scenario: &Scenario) {
+        self.totals.add(observed);
         // Half an interval of tolerance, as the daemon has it.
-        if self.totals.span.0 + interval.0 / 2 < self.objective.window.0 {
+        if self.totals.span.0 + observed.span.0 / 2 < self.objective.window.0 {
             return;
         }
         let judgement = judge(&self.objective, &self.totals, &scenario.control.conformance);
@@ -103,7 +97,7 @@ mod tests {
             let mut track = Track::new(&scenario.promises()[0], interval);
             let idle = VolumeObservation::idle(forebay_control::VolumeId(1), interval);
             for at in 1..=6 {
-                track.add(&idle, interval, Nanos::secs(10 * at), &scenario);
+                track.add(&idle, Nanos::secs(10 * at), &scenario);
             }
             let first = track.windows.first().map(|row| row.at_s);
             assert_eq!(first, Some(f64::from(ends)), "{window} s");

@@ -213,8 +213,8 @@ mod tests {
         );
     }
 
-    /// Steps of a volume with these objectives, in each of which 100 reads take so long.
-    fn decided(objectives: Vec<Objective>, each: &[Nanos], span: impl Fn(usize) -> Nanos) -> Vec<Decision> {
+    /// What is decided of a volume with these objectives in steps of so long each, in each of which 100 reads take so long, one after the other.
+    fn decided(objectives: Vec<Objective>, each: &[Nanos], span: Nanos) -> Vec<Decision> {
         let interval = Nanos::secs(1);
         let mut controller =
             Controller::new(ControlConfig::default(), Bytes::ZERO, Vec::new(), Vec::new()).unwrap();
@@ -226,7 +226,7 @@ mod tests {
                 // One client that waits for nothing else.
                 outstanding_max: 1,
                 idle: Nanos::ZERO,
-                ..VolumeObservation::idle(VolumeSpec::any().id, span(at))
+                ..VolumeObservation::idle(VolumeSpec::any().id, span)
             };
             let at = Nanos::secs(at as u64 + 1);
             controller.step(&Observation { at, interval, volumes: vec![seen], ..Observation::default() })
@@ -244,7 +244,7 @@ mod tests {
             let mut each = vec![quick; 6];
             each.extend(vec![slow; slow_windows]);
             each.extend(vec![quick; 12]);
-            let told = decided(vec![loose, tight], &each, |_| second);
+            let told = decided(vec![loose, tight], &each, second);
             let over = [DecisionKind::ViolationEnded, DecisionKind::SpikeIgnored];
             let over = told.iter().find(|decision| over.contains(&decision.kind)).expect("it is told");
             assert!(over.summary.contains("4ms"), "{}", over.summary);
@@ -259,7 +259,7 @@ mod tests {
         let floor = Objective::iops_floor(90.0).over(second);
         // A hundred requests, one after the other.
         let is_violated = |span: Nanos| {
-            let decisions = decided(vec![floor], &[Nanos(span.0 / 100); 20], |_| span);
+            let decisions = decided(vec![floor], &[Nanos(span.0 / 100); 20], span);
             decisions.iter().any(|decision| decision.kind == DecisionKind::ViolationFound)
         };
         assert!(!is_violated(Nanos::millis(700)) && !is_violated(second));

@@ -119,13 +119,6 @@ mod tests {
 
     /// What becomes, in twenty steps, of a cache of `blocks`, of which `used` are filled and that answers a share `hits` of the reads. Reasons have to hold for five.
     fn taken_back(blocks: u64, used: u64, hits: f64, objectives: Vec<Objective>) -> Option<Change> {
-        let mut config = ControlConfig::default();
-        config.removal.sustained = 5;
-        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
-        let minimum = Bytes(MINIMUM * 4096);
-        controller.register(VolumeSpec { minimum, objectives, ..VolumeSpec::any() }).unwrap();
-        let id = VolumeId(1);
-        let volume = controller.volumes.get_mut(&id).unwrap();
         let sample = Sample {
             arrival_rate: 100.0,
             hit_rate: 100.0 * hits,
@@ -136,6 +129,18 @@ mod tests {
             outstanding: 0.5,
             ..Sample::default()
         };
+        taken_back_of(sample, blocks, used, objectives)
+    }
+
+    /// The same where this is seen of its volume, which was asked for 100 a second when it was granted.
+    fn taken_back_of(sample: Sample, blocks: u64, used: u64, objectives: Vec<Objective>) -> Option<Change> {
+        let mut config = ControlConfig::default();
+        config.removal.sustained = 5;
+        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        let minimum = Bytes(MINIMUM * 4096);
+        controller.register(VolumeSpec { minimum, objectives, ..VolumeSpec::any() }).unwrap();
+        let id = VolumeId(1);
+        let volume = controller.volumes.get_mut(&id).unwrap();
         volume.history.extend([sample; 3]);
         volume.used_blocks = used;
         // By its curve, half of the reads are answered by 1,000 blocks.
@@ -156,6 +161,15 @@ mod tests {
             |used| taken_back(1_000, used, 0.02, Vec::new()).map(|change| (change.kind, change.blocks));
         assert_eq!([799, 800].map(by_used), [None, Some((DecisionKind::Removed, MINIMUM))]);
         assert!(taken_back(1_000, 1_000, 0.04, Vec::new()).is_none());
+    }
+
+    #[test]
+    fn a_load_is_not_low_where_it_hangs_at_the_origin() {
+        let [quiet, hung] = [false, true].map(|hangs| {
+            taken_back_of(Sample { hangs, ..Sample::default() }, 1_000, 1_000, Vec::new())
+                .map(|change| change.kind)
+        });
+        assert_eq!((quiet, hung), (Some(DecisionKind::Removed), None));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Sample {
         let rate = |count: u64| count as f64 / seconds;
         let mean = |mean: Option<Nanos>| mean.map_or(0.0, Nanos::as_secs_f64);
         let per = |bytes: u64, count: u64| if count == 0 { 0.0 } else { bytes as f64 / count as f64 };
-        let outstanding = observed.outstanding_mean(span);
+        let outstanding = observed.outstanding_mean();
         let idle = observed.idle.0 as f64 / span.0.max(1) as f64;
         let rules = &config.conformance;
         // What an origin refuses is next to no work for it, and piles up nowhere.

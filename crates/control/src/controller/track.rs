@@ -63,7 +63,7 @@ impl Track {
         at: Nanos,
         config: &ControlConfig,
     ) {
-        self.totals.add(observed, observed.span);
+        self.totals.add(observed);
         // Half an interval of tolerance: timers are late. What is no whole number of intervals was rounded up (`Objective::in_whole`).
         self.closed = self.totals.span.0 + observed.span.0 / 2 >= objective.window.0;
         if !self.closed {

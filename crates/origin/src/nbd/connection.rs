@@ -179,13 +179,8 @@ impl Connection {
         self.conversation().again = again.into();
     }
 
-    /// Whether its server promised to be another run than this one.
-    pub(super) fn is_with_another(&self, run: Option<RunId>) -> bool {
-        self.run().zip(run).is_some_and(|(own, run)| own != run)
-    }
-
     /// Which run the server promised to be.
-    fn run(&self) -> Option<RunId> {
+    pub(super) fn run(&self) -> Option<RunId> {
         self.export.succeeds.map(|own| own.run)
     }
 

@@ -3,6 +3,7 @@
 use super::connection::{Connection, End};
 use super::job::Job;
 use super::stream::{ConnectError, Connected, connect};
+use super::unflushed::differ;
 use super::{CLOSED, Shared};
 use crate::pending::EIO;
 use crate::pool::locked;
@@ -255,8 +256,7 @@ fn register(
             shared.flush_for_ourselves(&mut queue);
         }
         let others = queue.connections.iter().flatten();
-        let run = succeeds.map(|own| own.run);
-        of_other_runs = others.filter(|other| other.is_with_another(run)).cloned().collect();
+        of_other_runs = others.filter(|other| differ(other.run(), connection.run())).cloned().collect();
         queue.connections[index] = Some(Arc::clone(&connection));
         queue.set_up(index, true);
         queue.down_reason.clear();

@@ -224,6 +224,19 @@ fn a_flush_at_another_run_does_not_speak_of_what_the_one_before_acknowledged() {
     );
 }
 
+/// The server of the old run lives on, and so does a connection with it.
+#[test]
+fn connections_with_another_run_end_when_one_with_the_newest_is_made() {
+    let server = Server::start(succeeding(7));
+    let origin = connect(&server, NbdOriginOptions { connections: 2, ..quick() });
+    until("two connections", || server.connections() == 2);
+    server.set_export(succeeding(8));
+    server.cut_first();
+    until("both are with the new run", || origin.statistics().reconnects == 2);
+    run(&origin, write(0, b"new")).unwrap();
+    run(&origin, OriginOperation::Flush).unwrap();
+}
+
 /// Whoever has the storage now that nobody else can have open knows that the run is over which had it; what that one acknowledged it does not know.
 #[test]
 fn another_run_on_the_same_storage_takes_what_was_in_flight_and_vouches_for_nothing() {

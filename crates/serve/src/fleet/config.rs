@@ -346,6 +346,24 @@ mod tests {
     }
 
     #[test]
+    fn hosts_of_this_machine_offer_no_more_memory_together_than_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let total = crate::config::memory_total().expect("a system that says so").get();
+        let read = |second: u64| {
+            let host = format!("[[host]]\nname = \"h2\"\nmemory = \"{second}B\"\n[[volume]]");
+            std::fs::write(&path, GOOD.replacen("[[volume]]", &host, 1)).unwrap();
+            FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(total - (1 << 30)), Ok(()));
+        let error = read(total - (1 << 30) + 1).unwrap_err();
+        assert!(
+            error.contains("`host[1].memory`") && error.contains("with 1GiB on the hosts before it"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn what_nobody_can_be_had_or_reached_by_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.toml");

@@ -11,7 +11,8 @@ impl Response {
     /// The storage side tells that its lease is at `epoch`, asked after all that was heard of orders.
     pub(in super::super) fn lease_seen(&mut self, epoch: u64, shared: &mut Shared) {
         if self.route().leased && epoch > self.epoch && self.phase == Phase::Serving {
-            self.raised_to = Some(epoch);
+            (self.epoch, self.raised_to) = (epoch, Some(epoch));
+            shared.changes += 1;
         }
         let fence = self.fence.filter(|(fenced, _)| self.route().leased && epoch < *fenced);
         let Some((fenced, _)) = fence else { return };
@@ -31,9 +32,7 @@ impl Response {
 
     /// Leaves the appliance if somebody else raised its lease, since it may not be let in any more; whatever is ordered next goes beyond that. Whether it did.
     pub(super) fn leave_to_who_raised(&mut self, shared: &mut Shared) -> bool {
-        let Some(epoch) = self.raised_to.take() else { return false };
-        self.epoch = self.epoch.max(epoch);
-        shared.changes += 1;
+        let Some(epoch) = self.raised_to else { return false };
         let why = format!(
             "its lease is at epoch {epoch}: somebody else raised it, an operator or a controller with another `state`"
         );

@@ -45,6 +45,7 @@ impl Response {
             told: false,
             epochs: BackEpochs::default(),
         });
+        self.raised_to = None;
         self.new_epochs();
         // Also one that does not answer us may answer its clients: a route that drains tries.
         let phase = if self.route().drains() { Phase::SwitchingBack } else { Phase::FencingAppliance };

@@ -64,7 +64,7 @@ pub(super) struct Response {
     has_lapsed: bool,
     /// The lease of who serves clients was seen above what it was ever raised to here.
     #[serde(skip)]
-    raised_to: Option<u64>,
+    pub(super) raised_to: Option<u64>,
     #[serde(skip)]
     pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
     /// Its number, when it is taken for lost, and what it is for.

@@ -247,6 +247,35 @@ fn a_cache_whose_lease_somebody_else_raised_is_left() {
 }
 
 #[test]
+fn what_was_seen_of_a_lease_that_somebody_else_raised_is_not_held_against_the_next_appliance() {
+    // It is seen while the answer to the first, the second ... probe that fails is awaited: one of them is the last.
+    for failing in 1..=6 {
+        let mut world = World::new(Draining::ByItself, true, Vec::new());
+        let mut responses = fresh(&world);
+        assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0, ("serving", Some(1), CACHE));
+        let mut failed = 0;
+        while failed < failing && responses.status(VOLUME).unwrap().step == "serving" {
+            world.pass(250);
+            world.tell_reports(&mut responses);
+            for order in responses.step(world.clock()) {
+                if !matches!(order.what, What::Probe { .. }) {
+                    world.take(order);
+                    continue;
+                }
+                failed += 1;
+                if failed == failing {
+                    world.lease = (50, Holder::Original);
+                    responses.lease_seen(VOLUME, 50);
+                }
+                responses.report(order.id, Outcome::Refused("it hangs".to_owned()), world.clock());
+            }
+        }
+        let (found, told) = wanted(&mut world, &mut responses, CACHE, 60);
+        assert_eq!(found, ("serving", Some(2), CACHE), "{failing}: {told:?}");
+    }
+}
+
+#[test]
 fn where_nothing_is_cached_a_lost_lease_is_raised_again_and_nobody_is_moved() {
     let (mut world, mut responses, _) = on_the_way_back(true, false, |_, _| ());
     let (fenced, path) = (world.lease, world.path);

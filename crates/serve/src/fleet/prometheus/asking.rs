@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -184,21 +185,47 @@ fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String
     Ok(answer.data.map(|data| data.result))
 }
 
+/// What a look-up found, or why it found nothing.
+type Addresses = Result<Vec<SocketAddr>, String>;
+/// By name and port.
+type LookUps = BTreeMap<(String, u16), Vec<SyncSender<Addresses>>>;
+
+/// Who waits for the look-up of a name and port that is under way: there is one at a time of each, however many ask for it and give up.
+static LOOK_UPS: Mutex<LookUps> = Mutex::new(BTreeMap::new());
+
 /// The addresses of a name, at most so much later. The system's look-up cannot be told how long to take: a server of names that does not answer would hold up everybody whom the controller hears of.
 fn addresses(host: &str, port: u16, within: Duration) -> std::io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    let name = host.to_owned();
     let (found, finds) = mpsc::sync_channel(1);
-    thread::Builder::new().name("look-up".to_owned()).spawn(move || {
-        let addresses = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody waits any more where it took too long.
-        let _ = found.send(addresses);
-    })?;
-    finds.recv_timeout(within).unwrap_or_else(|_| {
-        Err(std::io::Error::other(format!("the address of `{host}` was not found in time")))
-    })
+    let key = (host.to_owned(), port);
+    let mut look_ups = look_ups();
+    let waiting = look_ups.entry(key.clone()).or_default();
+    waiting.push(found);
+    if waiting.len() == 1 {
+        let looks = thread::Builder::new().name("look-up".to_owned()).spawn(move || look_up(&key));
+        if let Err(error) = looks {
+            look_ups.remove(&(host.to_owned(), port));
+            return Err(error);
+        }
+    }
+    drop(look_ups);
+    let late = || format!("the address of `{host}` was not found in time");
+    finds.recv_timeout(within).unwrap_or_else(|_| Err(late())).map_err(std::io::Error::other)
+}
+
+fn look_up(key: &(String, u16)) {
+    let found = (key.0.as_str(), key.1).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+    let found = found.map_err(|error| error.to_string());
+    for waits in look_ups().remove(key).unwrap_or_default() {
+        // Nobody is there any more where it took too long.
+        let _ = waits.send(found.clone());
+    }
+}
+
+fn look_ups() -> MutexGuard<'static, LookUps> {
+    LOOK_UPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A connection with the first of these that takes one.
@@ -408,6 +435,13 @@ mod tests {
         assert_eq!(connect(vec![nobody, there], deadline).unwrap().peer_addr().unwrap(), there);
         assert!(connect(vec![nobody], deadline).is_err());
         assert!(connect(Vec::new(), deadline).unwrap_err().to_string().contains("no address"));
+        // Several who ask for one name at once share its look-up.
+        let found = thread::scope(|scope| {
+            let asks = || addresses("localhost", 81, Duration::from_secs(10)).unwrap();
+            let asked: Vec<_> = (0..8).map(|_| scope.spawn(asks)).collect();
+            asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(found.iter().all(|of| !of.is_empty() && *of == found[0]), "{found:?}");
         // At once: without a thread, and without time for one.
         assert_eq!(addresses("::1", 80, Duration::ZERO).unwrap(), ["[::1]:80".parse().unwrap()]);
         assert!(
