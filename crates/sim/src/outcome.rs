@@ -1,6 +1,6 @@
 //! What a run comes to: series per interval and volume, totals, verdicts, decisions, and the hash of its events.
 
-use crate::scenario::{ExpectedTable, Flag};
+use crate::scenario::{ExpectedTable, Flag, ReservationTable, Scenario};
 use crate::tier::TierOutcome;
 use forebay_control::conformance::Verdict;
 use forebay_control::{Decision, VolumeObservation};
@@ -66,6 +66,33 @@ pub struct IntervalRow {
     pub outstanding: f64,
     /// Requests that were not sent, since as many as the load allows were outstanding.
     pub shed: u64,
+}
+
+impl IntervalRow {
+    /// Of the interval that ended `now`, with `quota` blocks granted, in which so many requests were not sent.
+    pub(crate) fn of(observed: &VolumeObservation, quota: u64, shed: u64, now: Nanos) -> IntervalRow {
+        let seconds = observed.span.as_secs_f64();
+        let mut latencies = observed.hits.clone();
+        latencies.merge(&observed.misses);
+        let read_mean_ms = latencies.mean().map(Nanos::as_millis_f64);
+        latencies.merge(&observed.writes);
+        let reads = observed.reads();
+        IntervalRow {
+            at_s: now.as_secs_f64(),
+            arrivals_per_second: observed.arrivals as f64 / seconds,
+            iops: observed.completed() as f64 / seconds,
+            latency: LatencySummary::of(&latencies),
+            reads,
+            read_mean_ms,
+            hit_ratio: (reads > 0).then(|| observed.hits.count() as f64 / reads as f64),
+            quota_blocks: quota,
+            used_blocks: observed.cache.used_blocks,
+            filled_blocks: observed.cache.filled_blocks,
+            working_set_blocks: observed.working_set_blocks,
+            outstanding: observed.outstanding_mean(),
+            shed,
+        }
+    }
 }
 
 /// Sums from `measure_from` on.
@@ -201,6 +228,44 @@ pub struct ReservationOutcome {
     pub iops_mean: Option<f64>,
     /// Share of the intervals in which they reached `iops` together, whether or not they asked for as much.
     pub reached_share: Option<f64>,
+}
+
+impl ReservationOutcome {
+    /// Of its volumes together, by control interval.
+    pub(crate) fn of(
+        table: &ReservationTable,
+        volumes: &[VolumeSeries],
+        scenario: &Scenario,
+    ) -> ReservationOutcome {
+        let interval = scenario.cache.interval.as_secs_f64();
+        let from = table.from.max(scenario.measure_from).as_secs_f64();
+        let stands = |row: &&IntervalRow| {
+            row.at_s - interval > from - 1e-6 && row.at_s < table.until().as_secs_f64() + 1e-6
+        };
+        let members = volumes.iter().filter(|series| table.volumes.contains(&series.volume));
+        let mut together: Vec<f64> = Vec::new();
+        for series in members {
+            for (at, row) in series.intervals.iter().filter(stands).enumerate() {
+                match together.get_mut(at) {
+                    Some(sum) => *sum += row.iops,
+                    None => together.push(row.iops),
+                }
+            }
+        }
+        let count = together.len();
+        let average = |sum: f64| (count > 0).then(|| sum / count as f64);
+        let reached = |iops: f64| together.iter().filter(|found| **found >= iops).count() as f64;
+        ReservationOutcome {
+            volumes: table.volumes.clone(),
+            from_s: table.from.as_secs_f64(),
+            until_s: table.until().as_secs_f64(),
+            iops: table.iops,
+            latency_ms: table.latency.map(Nanos::as_millis_f64),
+            intervals: count as u64,
+            iops_mean: average(together.iter().sum()),
+            reached_share: table.iops.and_then(|iops| average(reached(iops))),
+        }
+    }
 }
 
 /// What a closed form says, and what came out.

@@ -6,17 +6,16 @@ use crate::drawn::{DrawJob, Helper};
 use crate::load::{Load, Traces};
 use crate::origin::Origin;
 use crate::outcome::{
-    ExpectedOutcome, IntervalRow, LatencySummary, OriginRow, OriginSeries, Outcome, ReservationOutcome, Sum,
-    VolumeSeries,
+    ExpectedOutcome, IntervalRow, OriginRow, OriginSeries, Outcome, ReservationOutcome, Sum, VolumeSeries,
 };
 use crate::papers::Papers;
-use crate::scenario::{ArrivalKind, Flag, ReservationTable, Scenario, ScenarioError, Sizing};
+use crate::scenario::{ArrivalKind, Flag, Scenario, ScenarioError, Sizing};
 use crate::tier::{Home, Tier};
 use crate::track::Track;
 use crate::volume::{Cache, OnItsWay, Volume, World};
 use forebay_control::{
     Action, ConfigError, Controller, Decision, HostId, Observation, OriginId, OriginObservation, OriginSpec,
-    VolumeId, VolumeObservation, VolumeSpec, VolumeSpecError,
+    VolumeId, VolumeSpec, VolumeSpecError,
 };
 use forebay_devmodel::ParameterError;
 use forebay_locality::LiveObserver;
@@ -534,7 +533,7 @@ impl<'a> Simulation<'a> {
             if began >= self.scenario.measure_from {
                 client.sum.add(&observed, client.quota, shed, interval);
             }
-            client.rows.push(row(&observed, client.quota, shed, interval, now));
+            client.rows.push(IntervalRow::of(&observed, client.quota, shed, now));
             observation.volumes.push(observed);
         }
         if let Some(tier) = &mut self.world.tier {
@@ -605,7 +604,8 @@ impl<'a> Simulation<'a> {
             })
             .collect();
         let reservations = self.scenario.reservation.iter();
-        let reservations = reservations.map(|table| kept(table, &volumes, self.scenario)).collect();
+        let reservations =
+            reservations.map(|table| ReservationOutcome::of(table, &volumes, self.scenario)).collect();
         let expected = self.scenario.expected.iter();
         let expected = expected.filter_map(|table| ExpectedOutcome::of(table, &volumes)).collect();
         Outcome {
@@ -625,62 +625,6 @@ impl<'a> Simulation<'a> {
             tier: self.world.tier.map(|tier| tier.outcome()),
             decisions: self.decisions,
         }
-    }
-}
-
-/// What became of a reservation: its volumes together, by control interval.
-fn kept(table: &ReservationTable, volumes: &[VolumeSeries], scenario: &Scenario) -> ReservationOutcome {
-    let interval = scenario.cache.interval.as_secs_f64();
-    let from = table.from.max(scenario.measure_from).as_secs_f64();
-    let stands = |row: &&IntervalRow| {
-        row.at_s - interval > from - 1e-6 && row.at_s < table.until().as_secs_f64() + 1e-6
-    };
-    let members = volumes.iter().filter(|series| table.volumes.contains(&series.volume));
-    let mut together: Vec<f64> = Vec::new();
-    for series in members {
-        for (at, row) in series.intervals.iter().filter(stands).enumerate() {
-            match together.get_mut(at) {
-                Some(sum) => *sum += row.iops,
-                None => together.push(row.iops),
-            }
-        }
-    }
-    let count = together.len();
-    let average = |sum: f64| (count > 0).then(|| sum / count as f64);
-    let reached = |iops: f64| together.iter().filter(|found| **found >= iops).count() as f64;
-    ReservationOutcome {
-        volumes: table.volumes.clone(),
-        from_s: table.from.as_secs_f64(),
-        until_s: table.until().as_secs_f64(),
-        iops: table.iops,
-        latency_ms: table.latency.map(Nanos::as_millis_f64),
-        intervals: count as u64,
-        iops_mean: average(together.iter().sum()),
-        reached_share: table.iops.and_then(|iops| average(reached(iops))),
-    }
-}
-
-fn row(observed: &VolumeObservation, quota: u64, shed: u64, interval: Nanos, now: Nanos) -> IntervalRow {
-    let seconds = interval.as_secs_f64();
-    let mut latencies = observed.hits.clone();
-    latencies.merge(&observed.misses);
-    let read_mean_ms = latencies.mean().map(Nanos::as_millis_f64);
-    latencies.merge(&observed.writes);
-    let reads = observed.reads();
-    IntervalRow {
-        at_s: now.as_secs_f64(),
-        arrivals_per_second: observed.arrivals as f64 / seconds,
-        iops: observed.completed() as f64 / seconds,
-        latency: LatencySummary::of(&latencies),
-        reads,
-        read_mean_ms,
-        hit_ratio: (reads > 0).then(|| observed.hits.count() as f64 / reads as f64),
-        quota_blocks: quota,
-        used_blocks: observed.cache.used_blocks,
-        filled_blocks: observed.cache.filled_blocks,
-        working_set_blocks: observed.working_set_blocks,
-        outstanding: observed.outstanding_mean(),
-        shed,
     }
 }
 
