@@ -6,7 +6,7 @@ use forebay_report::{Chart, Report, Table};
 use forebay_units::Bytes;
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, BufWriter, ErrorKind, StdoutLock, Write};
+use std::io::{self, BufWriter, ErrorKind, Read, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 /// As many links of one name are followed as Linux follows.
@@ -101,9 +101,25 @@ pub(crate) fn say(words: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{words}");
 }
 
-/// The place of a file that is written at the end of long work: what would keep it from being written is said before that begins.
+/// The place of a report or a chart that is written at the end of long work: what would keep it from being written is said before that
+/// begins. Only one like it is replaced: any other file may be what is read, one that a scenario names say, or somebody's only copy.
 pub(crate) fn writable() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| trouble_of(&path).map_or(Ok(path), Err))
+    PathBufValueParser::new().try_map(|path| trouble_of(&path).or_else(|| kept(&path)).map_or(Ok(path), Err))
+}
+
+/// Why the file at `path`, if one is there, is not replaced by a report or a chart.
+fn kept(path: &Path) -> Option<String> {
+    // A name that leads to what is open, as /dev/stdout, is written as the shell would have it.
+    let target = file_behind(path)?;
+    // Whoever cannot read it may not be able to replace it, and is told then.
+    let mut start = Vec::new();
+    std::fs::File::open(target).ok()?.take(64).read_to_end(&mut start).ok()?;
+    let start = start.trim_ascii_start().to_ascii_lowercase();
+    let is_drawn =
+        [&b"<!doctype html"[..], b"<html", b"<svg", b"<?xml"].iter().any(|kind| start.starts_with(kind));
+    let told = "it is there and is neither a page nor a picture, expected a new name, or a report or chart to replace: \
+                name another place, or remove it";
+    (!start.is_empty() && !is_drawn).then(|| told.to_owned())
 }
 
 /// Why no file can be made at `path`, as far as can be seen without making it.
@@ -251,6 +267,25 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "of others, better");
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "of others");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn only_reports_and_charts_are_replaced_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("out", &link).unwrap();
+        assert_eq!(kept(&path), None, "nothing is there");
+        for replaced in ["", "\n", "<!DOCTYPE html>\n<html>", " <svg xmlns", "<?xml version"] {
+            std::fs::write(&path, replaced).unwrap();
+            assert_eq!((kept(&path), kept(&link)), (None, None), "{replaced:?}");
+        }
+        for theirs in ["[scenario]\nseconds = 1", "1,2,<svg", "\0\0", "<!doctype"] {
+            std::fs::write(&path, theirs).unwrap();
+            assert!(kept(&path).is_some() && kept(&link).is_some(), "{theirs:?}");
+        }
+        assert_eq!(kept(Path::new("/dev/null")), None);
+        assert_eq!(kept(Path::new("/dev/stdout")), None);
     }
 
     #[test]

@@ -178,6 +178,8 @@ fn the_table_and_the_picture() {
         let (code, words) = fail(args(&[&"mrc", &folder.join("absent.csv"), &"--svg", &named]));
         assert!(code == 2 && words.contains(told) && words.contains("--svg <FILE>"), "{words}");
     }
+    let (code, words) = fail(args(&[&"mrc", &path, &"--svg", &path]));
+    assert!(code == 2 && words.contains("neither a page nor a picture"), "{words}");
     let table = succeed(args(&[&"mrc", &path, &"--sizes", &"8KiB", &"--wss", &"600s", &"--svg", &svg]));
     assert!(table.contains("7 accesses, footprint 16KiB (4 blocks)"), "{table}");
     assert!(

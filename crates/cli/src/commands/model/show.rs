@@ -1,7 +1,7 @@
 //! `forebay model show`: a model for people.
 
 use crate::failure::Failure;
-use crate::output::{self, bytes, count, say, write_file, write_report};
+use crate::output::{self, bytes, count, say, writable, write_file, write_report};
 use forebay_report::{Arrow, Diagram, Report, State, Table};
 use forebay_units::Nanos;
 use forebay_workload::model::{Model, PlainTransition, Use, Whereabouts, plain_transitions};
@@ -24,11 +24,11 @@ pub(crate) struct ShowArgs {
     window: Option<usize>,
 
     /// Draw the state diagram into this SVG file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     svg: Option<PathBuf>,
 
     /// Write tables and state diagram to this self-contained HTML file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 

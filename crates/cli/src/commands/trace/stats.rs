@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{Output, OutputArgs, bytes, count, write_report};
+use crate::output::{Output, OutputArgs, bytes, count, writable, write_report};
 use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table, printable};
 use forebay_units::BlockSize;
 use forebay_workload::LatencyHistogram;
@@ -30,7 +30,7 @@ pub(crate) struct StatsArgs {
     output: OutputArgs,
 
     /// Write an HTML report with charts into this file
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", value_parser = writable(), help_heading = "Output")]
     report: Option<PathBuf>,
 }
 
