@@ -68,7 +68,7 @@ pub enum RunError {
     },
     /// A request of a trace passes the end of its volume.
     #[error(
-        "request {number} of the trace of volume `{volume}` asks for bytes {offset}+{length}, expected a volume of at least {needed}, found {size}"
+        "request {number} of the trace of volume `{volume}` asks for {length} bytes from byte {offset} on, expected a `size` of at least {needed} bytes, found {} ({size})", size.get()
     )]
     TraceBeyondVolume {
         /// Which volume.
@@ -79,8 +79,8 @@ pub enum RunError {
         offset: u64,
         /// Bytes.
         length: u32,
-        /// What it takes.
-        needed: Bytes,
+        /// What it takes, in bytes.
+        needed: u64,
         /// What the volume has.
         size: Bytes,
     },
@@ -586,6 +586,7 @@ impl<'a> Simulation<'a> {
         let mut flags = self.flags;
         for (place, client) in self.clients.iter().enumerate() {
             flags.extend(client.requests.flag_shed(place));
+            flags.extend(client.requests.flag_unanswered(place, &client.rows, self.scenario.cache.interval));
         }
         flags.extend(self.world.tier.as_ref().and_then(|tier| tier.flag()));
         let measure_from = self.scenario.measure_from;
@@ -647,7 +648,7 @@ fn check_traces(scenario: &Scenario, traces: &Traces) -> Result<(), RunError> {
                     number,
                     offset: request.offset,
                     length: request.length,
-                    needed: Bytes(request.offset.saturating_add(request.length.into())),
+                    needed: request.offset.saturating_add(request.length.into()),
                     size: table.size,
                 });
             }

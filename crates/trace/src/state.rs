@@ -253,13 +253,13 @@ fn not_believable(offset: u64, length: u64) -> Bad {
     Bad::new(format!("{length} bytes from byte {offset}"), expected)
 }
 
-/// `count` units of `bytes` bytes.
+/// `count` units of `bytes` bytes, or of nanoseconds.
 #[inline]
 pub(crate) fn scaled(count: u64, bytes: u64, name: &str) -> Result<u64, Bad> {
     count.checked_mul(bytes).ok_or_else(|| {
         Bad::new(
             format!("`{count}` as {name}"),
-            format!("a number below 2^64 / {bytes}, because it counts {bytes} bytes"),
+            format!("a number below 2^64 / {bytes}, because it counts by {bytes}"),
         )
     })
 }

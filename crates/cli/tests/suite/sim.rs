@@ -112,7 +112,11 @@ fn a_scenario_is_shown_as_table_json_and_report() {
     assert_eq!(windows.len(), 12);
     assert!(found["requests"].as_u64() >= found["answered"].as_u64());
     let html = std::fs::read_to_string(report).unwrap();
-    assert!(html.contains("<svg") && html.contains("Simulation: small"), "{}", html.len());
+    assert!(
+        html.contains("<svg") && html.contains("Simulation: small") && html.contains("db: "),
+        "{}",
+        html.len()
+    );
 }
 
 #[test]

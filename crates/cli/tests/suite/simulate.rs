@@ -1,6 +1,6 @@
 //! `forebay simulate`: by hand on a small trace, against published hit ratios on recorded ones, and against `forebay mrc`.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, run, succeed};
 use serde_json::Value;
 use std::ffi::OsString;
 
@@ -292,6 +292,16 @@ fn modes_units_and_bytes_by_hand() {
     assert_eq!(at(&["--unit", "request"]), (5, 3, 16_484.0 / 21_092.0));
     // Blocks of 8 KiB: 0 | 0 1 | 0 | 2' | 2': hits of 4096, 512 and 4096 bytes.
     assert_eq!(at(&["--block", "8KiB"]), (6, 3, 12_388.0 / 21_092.0));
+    // What has more bytes than are counted of one request is told.
+    let folder = folder();
+    let large = file(&folder, "large.csv", msr(&[(0, 0, true, 0, 5 << 30), (1, 0, true, 0, (4 << 30) - 1)]));
+    let found =
+        run(args(&[&"simulate", &large, &"--unit", &"request", &"--policy", &"lru", &"--sizes", &"2"]));
+    let words = String::from_utf8(found.stderr).unwrap();
+    assert!(
+        found.status.success() && words.starts_with("1 requests of 4 GiB or more count as one of"),
+        "{words}"
+    );
 }
 
 #[test]

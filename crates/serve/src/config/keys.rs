@@ -262,8 +262,8 @@ pub const KEYS: &[Key] = &[
     key("disk_group.array", "cache", SIZE, "required", "`256KiB` to `1TiB`, at least 16 pages", "All of it, for reads and writes."),
     key("disk_group.array", "page", SIZE, "`\"16KiB\"`", "512 B to 1 MiB", "The unit of caching."),
     key("disk_group.array", "latency", SPAN, "`\"200us\"`", "0 to `1s`", "Every request's time in the controller."),
-    key("disk_group.array", "dirty_share_max", "ratio", "`0.5`", "0 to 0.9", "Above it writes wait; 0: they go through to the disks."),
-    key("disk_group.array", "flush_share", "ratio", "`0.1`", "0 to 0.9", "Above it dirty pages are destaged at once, the oldest first."),
+    key("disk_group.array", "dirty_share_max", "ratio", "`0.5`", "0 to 0.9 in steps of 0.01", "Above it writes wait; 0: they go through to the disks."),
+    key("disk_group.array", "flush_share", "ratio", "`0.1`", "0 to 0.9 in steps of 0.01", "Above it dirty pages are destaged at once, the oldest first."),
     key("disk_group.array", "flush_after", SPAN, "`\"5s\"`", "0 to `1h`", "Or when they have been dirty for so long."),
     key("disk_group.array", "flush_outstanding_max", "requests", "`32`", "1 to 65536", "Writes to the disks that destaging keeps outstanding."),
 

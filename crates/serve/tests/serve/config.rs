@@ -59,6 +59,11 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "out of range",
         ),
         (
+            group("array = { cache = \"1GiB\", dirty_share_max = 0.255 }"),
+            "8 disk_group[0].array.dirty_share_max",
+            "a share in steps of 0.01",
+        ),
+        (
             group("array = { cache = \"1GiB\", flush_share = 0.95 }"),
             "8 disk_group[0].array.flush_share",
             "out of range",

@@ -249,6 +249,12 @@ impl OriginTable {
         self.kind == OriginKind::Servers && self.distribution.unwrap_or_default() == Distribution::Constant
     }
 
+    /// Whether what follows the request before it costs less than a random one: disks move, or read on before they are asked.
+    pub(super) fn favours_sequential(&self) -> bool {
+        let moves = self.disk != Some(DiskName::Fixed);
+        self.kind == OriginKind::Disks && (moves || self.buffer.is_some() || self.array.is_some())
+    }
+
     /// What a random request of `bytes` takes at least on average, without a queue; `None` where some never reach what is slow.
     pub(super) fn random_least(&self, bytes: u64) -> Option<Nanos> {
         if self.array.is_some() || self.buffer.is_some() {

@@ -8,7 +8,7 @@ use super::{
 use crate::outcome::{IntervalRow, OriginRow, WindowRow};
 use crate::tier::TierRow;
 use forebay_control::eafc::EafcRules;
-use forebay_control::{Operations, Target};
+use forebay_control::{ControlConfig, Operations, Target};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Serialize;
@@ -104,6 +104,10 @@ impl Scenario {
         }
         self.check_kept()?;
         let mut flags = Vec::new();
+        if self.cache.sizing == Sizing::Fixed && self.control != ControlConfig::default() {
+            let message = "nobody decides by these parameters: `sizing` is `fixed`".to_owned();
+            flags.push(Flag { key: "control".to_owned(), message });
+        }
         for origin in 0..self.origin.len() {
             self.check_rates(origin, &mut flags)?;
         }
@@ -283,8 +287,10 @@ impl Scenario {
             for (field, share) in
                 [("array.dirty_share_max", array.dirty_share_max), ("array.flush_share", array.flush_share)]
             {
-                if let Some(found) = share.filter(|share| !(0.0..=0.9).contains(share)) {
-                    out_of_range(key(field), found, "from 0 to 0.9")?;
+                // The array counts in whole per cent.
+                let is_whole = |share: f64| (share * 100.0 - (share * 100.0).round()).abs() < 1e-6;
+                if let Some(found) = share.filter(|share| !(0.0..=0.9).contains(share) || !is_whole(*share)) {
+                    out_of_range(key(field), found, "from 0 to 0.9, in steps of 0.01")?;
                 }
             }
         }
@@ -407,8 +413,14 @@ impl Scenario {
         if volume.cache.is_some() && (volume.minimum > Bytes::ZERO || volume.maximum.is_some()) {
             out_of_range(key("cache"), "this key", "not beside `minimum` or `maximum`")?;
         }
-        if self.cache.sizing == Sizing::Fixed && volume.minimum > Bytes::ZERO {
+        if volume.cache.is_some() && !volume.may_cache {
+            out_of_range(key("may_cache"), "false", "not beside `cache`, which gives it one")?;
+        }
+        if self.cache.sizing != Sizing::Control && volume.minimum > Bytes::ZERO {
             out_of_range(key("minimum"), volume.minimum, "only with `sizing = \"control\"`")?;
+        }
+        if let Some(maximum) = volume.maximum.filter(|_| self.cache.sizing == Sizing::Fixed) {
+            out_of_range(key("maximum"), maximum, "not with `sizing = \"fixed\"`, where nobody sizes")?;
         }
         if volume.minimum > volume.maximum.unwrap_or(volume.size).min(self.cache.memory) {
             out_of_range(key("minimum"), volume.minimum, "at most `maximum` and `cache.memory`")?;

@@ -60,7 +60,7 @@ pub enum ScenarioError {
     },
     /// A rate that so many clients cannot ask for.
     #[error(
-        "{iops} requests/s cannot be reached: {clients} clients that wait {least} for every answer ask for {reachable:.0} at most"
+        "{iops} requests/s cannot be reached: {clients} clients that wait {least} for every answer ask for {} at most", super::rates::per_second(*.reachable)
     )]
     BeyondClients {
         /// Which key.
@@ -76,7 +76,8 @@ pub enum ScenarioError {
     },
     /// A load that must reach the origin and that it can never serve.
     #[error(
-        "origin `{origin}` can never serve it: {unavoidable:.0} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {at_most:.0} at most{}{}",
+        "origin `{origin}` can never serve it: {} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {} at most{}{}",
+        super::rates::per_second(*.unavoidable), super::rates::per_second(*.at_most),
         super::arithmetic::all_in_one_place(*.times), super::arithmetic::each_costs(*.accesses)
     )]
     Overload {

@@ -438,7 +438,10 @@ impl Scenario {
             (objective.from, objective.until) = (nearer(objective.from), objective.until.map(nearer));
         }
         for reservation in &mut self.reservation {
-            (reservation.from, reservation.span) = (nearer(reservation.from), nearer(reservation.span));
+            // A promise that was made is one however short the run is.
+            let least = reservation.span.min(reservation::RESERVATION_MIN);
+            (reservation.from, reservation.span) =
+                (nearer(reservation.from), nearer(reservation.span).max(least));
         }
         for used in self.volume.iter_mut().filter_map(|volume| volume.tier.as_mut()) {
             (used.from, used.until) = (nearer(used.from), used.until.map(nearer));

@@ -9,13 +9,21 @@ use super::{
     ScenarioError, Sizing, VolumeTable,
 };
 use crate::load::{REPEAT_AFTER_MIN, Traces, beginning};
+use crate::outcome::IntervalRow;
 use crate::simulation::Requests;
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencyHistogram;
+use std::ops::Range;
 
 /// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
 const CLOSED_REQUESTS_MAX: f64 = 1e9;
+
+/// So many requests must wait at the end of a run to be spoken of (ours).
+const UNANSWERED_MIN: u64 = 16;
+
+/// The share of them that must have come to wait in the second half (ours): a load that is too much all the time adds half of them there.
+const UNANSWERED_GROWTH_MIN: f64 = 0.25;
 
 impl LoadTable {
     /// Bytes of one drawn request.
@@ -77,6 +85,11 @@ impl Through {
             _ => Ok(()),
         }
     }
+}
+
+/// A rate in words: to the whole, where that says enough.
+pub(super) fn per_second(rate: f64) -> String {
+    if rate >= 10.0 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.2}") }
 }
 
 fn begins_too_late(from: Nanos, end: Nanos) -> String {
@@ -250,16 +263,22 @@ impl Scenario {
             {
                 flag("latency", message);
             }
-            if let Some((key, message)) =
-                table.objective().and_then(|objective| self.floor_of_nobody(volume, &objective))
+            if let Some((key, message)) = table
+                .objective()
+                .and_then(|objective| self.floor_of_nobody(volume, &objective, table.from..until))
             {
                 flag(key, message);
             }
         }
     }
 
-    /// What is wrong with a floor of more than all that is asked of a volume, by its key.
-    fn floor_of_nobody(&self, volume: &VolumeTable, objective: &Objective) -> Option<(&'static str, String)> {
+    /// What is wrong with a floor of more than all that is asked of a volume while it stands, by its key.
+    fn floor_of_nobody(
+        &self,
+        volume: &VolumeTable,
+        objective: &Objective,
+        stands: Range<Nanos>,
+    ) -> Option<(&'static str, String)> {
         let (floor, operations, is_bytes) = match objective.target {
             Target::IopsFloor { at_least, operations } => (at_least, operations, false),
             Target::BandwidthFloor { at_least, operations } => (at_least, operations, true),
@@ -279,7 +298,11 @@ impl Scenario {
             };
             Some(rate * share * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 })
         };
-        let most = volume.load.iter().map(asked).try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
+        let there = |(number, load): &(usize, &LoadTable)| {
+            load.from < stands.end && self.end_of_load(volume, *number) > stands.start
+        };
+        let loads = volume.load.iter().enumerate().filter(there).map(|(_, load)| load);
+        let most = loads.map(asked).try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
         let what = match operations {
             Operations::Reads => "reads",
             Operations::Writes => "writes",
@@ -298,7 +321,9 @@ impl Scenario {
             (
                 "iops",
                 format!(
-                    "nobody asks `{name}` for more than {most:.0} {what}/s: a floor of {floor:.0} cannot be missed"
+                    "nobody asks `{name}` for more than {} {what}/s: a floor of {} cannot be missed",
+                    per_second(most),
+                    per_second(floor),
                 ),
             )
         };
@@ -460,10 +485,9 @@ impl Scenario {
                 else {
                     continue;
                 };
-                // What is sequential costs a disk next to nothing but its bytes, which are counted elsewhere.
-                let moves = origin.kind == OriginKind::Disks;
-                let Some(rate) = load.rate.filter(|_| !moves || load.popularity != Popularity::Sequential)
-                else {
+                // What is sequential costs what has to move next to nothing but its bytes, which are counted elsewhere.
+                let is_cheap = load.popularity == Popularity::Sequential && origin.favours_sequential();
+                let Some(rate) = load.rate.filter(|_| !is_cheap) else {
                     continue;
                 };
                 let cached = self.may_be_cached(volume);
@@ -531,6 +555,33 @@ impl Requests {
             let message = format!(
                 "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered: \
                  the run asked for more than could be served"
+            );
+            Flag { key: format!("volume[{place}]"), message }
+        })
+    }
+
+    /// What of volume number `place` waits at the end, more than at half time and longer than an interval, where nothing was shed: no latency
+    /// tells of it, since those are of what was answered. Arithmetic beforehand does not see every such load.
+    pub(crate) fn flag_unanswered(
+        &self,
+        place: usize,
+        rows: &[IntervalRow],
+        interval: Nanos,
+    ) -> Option<Flag> {
+        let waiting = self.sent - self.answered;
+        let half = &rows[rows.len() / 2..];
+        let seconds = half.len() as f64 * interval.as_secs_f64();
+        let answered = half.iter().map(|row| row.iops).sum::<f64>() * interval.as_secs_f64();
+        let came = half.iter().map(|row| row.arrivals_per_second).sum::<f64>() * interval.as_secs_f64();
+        let behind = waiting as f64 > answered / seconds * interval.as_secs_f64();
+        let grows = came - answered > waiting as f64 * UNANSWERED_GROWTH_MIN;
+        (self.shed == 0 && waiting >= UNANSWERED_MIN && behind && grows).then(|| {
+            let message = format!(
+                "{waiting} of the {} requests that were sent had no answer when the run ended, and ever more waited: {:.0}/s came in the second half, \
+                 and {:.0}/s were answered; the latencies are of these alone",
+                self.sent,
+                came / seconds,
+                answered / seconds,
             );
             Flag { key: format!("volume[{place}]"), message }
         })

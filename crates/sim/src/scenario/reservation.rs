@@ -13,6 +13,9 @@ use serde::Deserialize;
 /// Reservations of a scenario at most, as in the daemon.
 const RESERVATIONS_MAX: usize = 64;
 
+/// The shortest reservation.
+pub(super) const RESERVATION_MIN: Nanos = Nanos::secs(1);
+
 /// A promise to several volumes for a while.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,7 +125,7 @@ impl Scenario {
             if !(1e-6..=1e6).contains(&table.weight) {
                 out_of_range(key("weight"), table.weight, "from 1e-6 to 1e6")?;
             }
-            if table.span < Nanos::secs(1) || table.span > Nanos::secs(366 * 86_400) {
+            if table.span < RESERVATION_MIN || table.span > Nanos::secs(366 * 86_400) {
                 out_of_range(key("for"), table.span, "from 1 s to a year")?;
             }
         }

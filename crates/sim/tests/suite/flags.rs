@@ -125,6 +125,12 @@ fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
     assert_eq!(nobody("latency = \"5ms\"\noperations = \"writes\"", reads), [""; 0]);
     assert_eq!(nobody("iops = 10", "arrivals = \"idle\"").len(), 1);
     assert_eq!(nobody("iops = 10", "arrivals = \"closed\", clients = 1"), [""; 0]);
+    // Loads of other times do not count.
+    let grows = "arrivals = \"poisson\", rate = 10 }, { from = \"30s\", arrivals = \"poisson\", rate = 100";
+    assert_eq!(nobody("iops = 50", grows), [""; 0]);
+    assert_eq!(nobody("iops = 50\nfrom = \"20s\"\nuntil = \"40s\"", grows), [""; 0]);
+    let said = nobody("iops = 50\nuntil = \"30s\"", grows);
+    assert_eq!(said, ["nobody asks `v` for more than 10 requests/s: a floor of 50 cannot be missed"]);
     assert_eq!(
         flags("latency = \"5ms\"", "latency = \"5ms\"\nfrom = \"70s\""),
         ["objective[0].from: it begins at 70s, and the run ends at 60s"]
@@ -218,4 +224,47 @@ fn a_repeated_trace_without_a_span_is_flagged() {
     assert!(one[0].message.contains("begin again 1ms after each other: 1000 requests/s"), "{one:?}");
     assert!(flags(&[at(7), at(7)])[0].message.contains("2000 requests/s"));
     assert_eq!(flags(&[at(7), at(8)]), []);
+}
+
+#[test]
+fn what_waits_ever_longer_is_flagged_where_arithmetic_does_not_see_it() {
+    let run = |load: &str| {
+        let text = format!(
+            r#"
+            name = "one of five"
+            duration = "60s"
+            origin = [{{ name = "o", type = "disks", disk = "fixed", service = "10ms", spindles = 5, stripe_unit = "64KiB" }}]
+            volume = [{{ name = "v", size = "1GiB", load = [{{ {load} }}] }}]
+            "#
+        );
+        let outcome = Simulation::new(&scenario(&text), &Traces::new(), None).expect("it can be run").run();
+        outcome.flags.into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    // All of it is on one disk, which does 100/s.
+    let open = |rate: u32| {
+        format!("arrivals = \"poisson\", rate = {rate}, popularity = \"uniform\", working_set = \"64KiB\"")
+    };
+    let said = run(&open(150));
+    assert!(
+        said.len() == 1 && said[0].contains("had no answer when the run ended, and ever more waited"),
+        "{said:?}"
+    );
+    assert!(said[0].contains("/s came in the second half, and 100/s were answered"), "{said:?}");
+    assert_eq!(run(&open(80)), [""; 0]);
+    // What was too much is over, and clients that wait for their answers ask for no more than there is.
+    let over = format!("{} }}, {{ from = \"30s\", {}", open(150), open(50));
+    assert_eq!(run(&over), [""; 0]);
+    assert_eq!(
+        run("arrivals = \"closed\", clients = 64, popularity = \"uniform\", working_set = \"64KiB\""),
+        [""; 0]
+    );
+}
+
+#[test]
+fn a_reservation_stands_however_short_the_run_is_made() {
+    let reserved =
+        "latency = \"5ms\"\n[[reservation]]\nvolumes = [\"v\"]\niops = 10\nfrom = \"20s\"\nfor = \"6s\"";
+    let text = GOOD.replace("latency = \"5ms\"", reserved);
+    let short = scenario(&text).within(Nanos::secs(10)).check();
+    assert!(short.is_ok(), "{short:?}");
 }

@@ -49,6 +49,12 @@ fn values_out_of_range_are_refused_by_key() {
         ("cache.memory", "observe.window = \"0s\"\ncache.memory", "observe.window"),
         ("cache.memory", "observe.zone_size = \"100KiB\"\ncache.memory", "observe.zone_size"),
         ("size = \"1GiB\"", "size = \"1GiB\"\nblock_size = \"128KiB\"", "volume[0].block_size"),
+        ("size = \"1GiB\"", "size = \"1GiB\"\ncache = \"1MiB\"\nmay_cache = false", "volume[0].may_cache"),
+        (
+            ON_DISKS.0,
+            &format!("{} array = {{ cache = \"1GiB\", dirty_share_max = 0.255 }}", ON_DISKS.1),
+            "origin[0].array.dirty_share_max",
+        ),
         ("servers = 2", "transfer_per_second = \"0B\"", "origin[0].transfer_per_second"),
         ("servers = 2", "servers = 2, hangs = [{ from = \"1s\", for = \"0s\" }]", "origin[0].hangs[0].for"),
         (ON_DISKS.0, &format!("{} buffer = {{ segments = 0 }}", ON_DISKS.1), "origin[0].buffer.segments"),
@@ -159,4 +165,32 @@ fn the_reference_names_every_key() {
             assert!(reference.contains(&format!("`{key}`")), "`{key}` is not in docs/reference/scenario.md");
         }
     }
+}
+
+#[test]
+fn bounds_of_sizes_want_somebody_who_sizes() {
+    let with = |sizing: &str, key: &str| {
+        let text = GOOD.replace("cache.memory", &format!("cache.sizing = \"{sizing}\"\ncache.memory"));
+        scenario(&text.replace("size = \"1GiB\"", &format!("size = \"1GiB\"\n{key} = \"4MiB\""))).check()
+    };
+    for (sizing, key, passes) in [
+        ("control", "minimum", true),
+        ("control", "maximum", true),
+        ("eafc", "minimum", false),
+        ("eafc", "maximum", true),
+        ("fixed", "minimum", false),
+        ("fixed", "maximum", false),
+    ] {
+        let found = with(sizing, key);
+        let key = format!("volume[0].{key}");
+        assert!(
+            if passes { found == Ok(Vec::new()) } else { found.unwrap_err().key() == key },
+            "{sizing}, {key}"
+        );
+    }
+    // What is compared with and without is one file: parameters of a controller that has nothing to do are told, and not refused.
+    let text =
+        GOOD.replace("cache.memory", "control.sizing_margin = 0.2\ncache.sizing = \"fixed\"\ncache.memory");
+    let flags = scenario(&text).check().expect("it can be run");
+    assert!(flags[0].key == "control" && flags[0].message.contains("nobody decides"), "{flags:?}");
 }

@@ -2,7 +2,7 @@
 //! `keys`, and what can be run but says little in `flags`.
 
 use crate::scenario;
-use forebay_sim::scenario::{Scenario, ScenarioError};
+use forebay_sim::scenario::{Popularity, Scenario, ScenarioError};
 use forebay_sim::{Simulation, Traces};
 use forebay_units::{Bytes, Nanos};
 
@@ -212,6 +212,13 @@ fn requests_over_several_stripe_units_count_as_an_access_for_each() {
         .to_string();
     assert!(error.ends_with("serve 125 at most, at 4.0 accesses a request"), "{error}");
     assert_eq!(on_fixed_disks(0, ", may_cache = false", &open(124)).check(), Ok(Vec::new()));
+    // A disk that takes as long for whatever it is asked has no use for an order, unless it reads on.
+    let mut in_order = on_fixed_disks(0, ", may_cache = false", "arrivals = \"constant\", rate = 501");
+    in_order.volume[0].load[0].popularity = Popularity::Sequential;
+    assert!(matches!(in_order.check(), Err(ScenarioError::Overload { .. })));
+    in_order.origin[0].disk = None;
+    in_order.origin[0].service = None;
+    assert_eq!(in_order.check(), Ok(Vec::new()));
 }
 
 #[test]

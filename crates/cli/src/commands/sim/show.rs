@@ -13,6 +13,9 @@ const SCHEMA: &str = "forebay.sim/1";
 /// Decisions that a table shows at most.
 const DECISIONS_SHOWN: usize = 40;
 
+/// Objectives that a report draws at most, the first ones; its table has all.
+const OBJECTIVES_DRAWN: usize = 16;
+
 /// A run and what it was asked for.
 pub(super) struct Shown<'a> {
     pub(super) scenario: &'a Scenario,
@@ -282,6 +285,9 @@ impl Shown<'_> {
             Quantity::Count,
             |row| Some(row.iops),
         ));
+        for chart in self.promised() {
+            report = report.chart(chart);
+        }
         report =
             report.chart(self.chart("Quota", "quota", Quantity::Bytes, |row| Some(row.quota_blocks as f64)));
         report = report.chart(self.chart("Hit ratio", "hit ratio", Quantity::Ratio, |row| row.hit_ratio));
@@ -299,6 +305,31 @@ impl Shown<'_> {
             report = report.heading("What was decided").table(self.decisions(usize::MAX));
         }
         report
+    }
+
+    /// A chart of each objective, what it is about by window: a mean is not held against what a percentile or some of the requests were promised.
+    fn promised(&self) -> Vec<Chart> {
+        let all = self.outcome.volumes.iter().enumerate().flat_map(|(place, volume)| {
+            volume.objectives.iter().map(move |objective| (place, volume, objective))
+        });
+        let told =
+            all.filter(|(.., objective)| objective.windows.iter().any(|window| window.value.is_some()));
+        let charts = told.take(OBJECTIVES_DRAWN).map(|(place, volume, objective)| {
+            let (label, quantity) = match objective.unit {
+                "s" => ("latency", Quantity::Latency),
+                "bytes/s" => ("bytes/s", Quantity::Bytes),
+                unit => (unit, Quantity::Count),
+            };
+            let points = objective.windows.iter().filter_map(|window| Some((window.at_s, window.value?)));
+            Chart::new(
+                format!("{}: {}", volume.volume, objective.objective),
+                Axis::linear("time", Quantity::Time),
+                Axis::linear(label, quantity),
+            )
+            .with_series(Series::step("by window", points.collect()).with_look(place))
+            .with_level("promised", objective.bound)
+        });
+        charts.collect()
     }
 
     fn chart(
@@ -322,11 +353,6 @@ impl Shown<'_> {
                 .collect();
             if !points.is_empty() {
                 chart = chart.with_series(Series::step(volume.volume.clone(), points).with_look(place));
-            }
-            if quantity == Quantity::Latency {
-                for objective in volume.objectives.iter().filter(|objective| objective.unit == "s") {
-                    chart = chart.with_level(format!("objective of {}", volume.volume), objective.bound);
-                }
             }
         }
         chart

@@ -24,6 +24,8 @@ pub(super) struct Splitter {
     pending: Vec<Access>,
     counted: u64,
     without_bytes: u64,
+    /// Accesses that counted with fewer bytes than they have.
+    clipped: u64,
 }
 
 impl Splitter {
@@ -43,6 +45,7 @@ impl Splitter {
             pending: Vec::with_capacity(2 * BATCH),
             counted: 0,
             without_bytes: 0,
+            clipped: 0,
         }
     }
 
@@ -119,8 +122,12 @@ impl Splitter {
             return Err(Failure::new("the trace touches more blocks than can be numbered")
                 .with_hint("simulate larger blocks with --block"));
         };
-        // Requests of 4 GiB and more count as many bytes as fit: none is known in any trace.
-        let bytes = if counts { u32::try_from(bytes).unwrap_or(u32::MAX) } else { 0 };
+        let bytes = if counts { bytes } else { 0 };
+        // None is known in any trace: rather than twice the memory for all, whoever has one is told.
+        let bytes = u32::try_from(bytes).unwrap_or_else(|_| {
+            self.clipped += 1;
+            u32::MAX
+        });
         self.pending.push(Access { block, bytes });
         self.counted += u64::from(counts);
         Ok(())
@@ -149,6 +156,11 @@ impl Splitter {
     /// Requests so far that would count if they had bytes.
     pub(super) fn without_bytes(&self) -> u64 {
         self.without_bytes
+    }
+
+    /// Accesses so far of 4 GiB or more, which count with a byte less than 4 GiB.
+    pub(super) fn clipped(&self) -> u64 {
+        self.clipped
     }
 
     /// Distinct blocks so far.

@@ -7,7 +7,7 @@ mod show;
 use super::mrc::{RequestsArg, UnitArg, parse_size};
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
-use crate::output::{self, OutputArgs, writable, write_chart};
+use crate::output::{self, OutputArgs, count, say, writable, write_chart};
 use accesses::Splitter;
 use forebay_cache::{Access, QUOTA_BLOCKS_MAX, SELECTABLE};
 use forebay_locality::resolve_sizes;
@@ -168,6 +168,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let outcomes = if args.needs_all(&candidates) {
         let mut batches = Vec::new();
         each_batch(&mut reader, &mut splitter, |batch| batches.push(batch))?;
+        if splitter.clipped() > 0 {
+            say(format_args!(
+                "{} requests of 4 GiB or more count as one of 4 GiB each: byte miss ratios are not theirs; `--unit block` counts all of their bytes",
+                count(splitter.clipped())
+            ));
+        }
         let sizes = sizes(args, block_size, &splitter)?;
         let future =
             candidates.contains(&Candidate::Belady).then(|| future_of(&batches, &splitter)).transpose()?;

@@ -100,7 +100,12 @@ impl FileReader<'_> {
         let cache = table.bytes("cache", Bytes::kib(256), Bytes::gib(1024)).unwrap_or(Bytes::gib(1));
         let typical = ArrayCache::new(cache.get());
         let percent = |key, most, unset: u64| {
-            table.number(key, 0.0, true, most).map_or(unset, |share| (share * 100.0).round() as u64)
+            let Some(share) = table.number(key, 0.0, true, most) else { return unset };
+            let percent = (share * 100.0).round();
+            if (share * 100.0 - percent).abs() > 1e-6 {
+                table.wrong(key, format!("found {share}, expected a share in steps of 0.01"));
+            }
+            percent as u64
         };
         let dirty_percent_max = percent("dirty_share_max", 0.9, typical.dirty_percent_max);
         ArrayCache {
