@@ -9,6 +9,7 @@
 //! cached is skipped.
 
 use crate::clock::unix_ms;
+use crate::config::VolumeConfig;
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision};
 use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
@@ -17,8 +18,8 @@ use forebay_appliance::volume::{PrewarmPlan, PrewarmProgress, VolumePulse};
 use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
-    Entry, LoadScore, Pace, ScoreTable, TICK_MS, Takeover, TakeoverInput, TakeoverSkip, decide_takeover,
-    load_order,
+    Entry, LoadScore, Look, Pace, ScoreTable, SecondLook, TICK_MS, Takeover, TakeoverInput, TakeoverSkip,
+    decide_takeover, load_order,
 };
 use forebay_control::warmup::WarmupRules;
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
@@ -90,6 +91,8 @@ pub(crate) struct LoadBook {
     wishes: BTreeMap<String, Wish>,
     /// Volumes whose wishes were taken last, as long as they are wished for.
     starting: BTreeSet<String>,
+    /// Volumes whose caches somebody has wanted left alone since wishes were taken last.
+    cancelled: BTreeSet<String>,
     pub(crate) states: BTreeMap<String, LoadState>,
     plans: BTreeMap<String, Arc<LoadPlan>>,
 }
@@ -133,13 +136,14 @@ impl LoadBook {
     pub(crate) fn forget(&mut self, volume: &str) {
         self.wishes.remove(volume);
         self.starting.remove(volume);
+        self.cancelled.insert(volume.to_owned());
     }
 
-    /// Everything that is wished for, to be started.
-    fn take(&mut self) -> BTreeMap<String, Wish> {
+    /// Everything that is wished for, to be started, and the volumes of which nothing more is.
+    fn take(&mut self) -> (BTreeMap<String, Wish>, BTreeSet<String>) {
         let wishes = std::mem::take(&mut self.wishes);
         self.starting = wishes.keys().cloned().collect();
-        wishes
+        (wishes, std::mem::take(&mut self.cancelled))
     }
 }
 
@@ -205,17 +209,19 @@ pub(crate) fn cancel(shared: &Shared, volume: &str) -> Result<(), PrewarmError> 
 
 /// Runs until the daemon stops.
 pub(crate) fn run(shared: &Shared) {
-    let mut loader = Loader { running: BTreeMap::new(), ticks: 0 };
+    let mut loader = Loader { running: BTreeMap::new(), left: BTreeMap::new(), ticks: 0 };
     loop {
         let tick = if loader.running.is_empty() { IDLE_TICK } else { TICK };
         if !shared.sleep_until(Instant::now() + tick) {
             return;
         }
         loader.pace(shared);
-        let wishes = shared.books.loads().take();
+        let (wishes, cancelled) = shared.books.loads().take();
+        loader.left.retain(|volume, _| !cancelled.contains(volume));
         for (volume, wish) in wishes {
             loader.start(shared, &volume, &wish);
         }
+        loader.look_again(shared);
     }
 }
 
@@ -230,12 +236,23 @@ struct Running {
 
 struct Loader {
     running: BTreeMap<String, Running>,
+    left: BTreeMap<String, LeftToItself>,
     ticks: u64,
 }
 
 /// Waits so far, and how long they were.
 fn waits(pulse: &VolumePulse) -> (u64, u64) {
     (pulse.counters.waits, pulse.counters.waited_ns)
+}
+
+/// The place of a volume in the configuration.
+fn place_of(shared: &Shared, volume: &str) -> Option<usize> {
+    shared.config.volumes.iter().position(|config| config.name == volume)
+}
+
+/// Blocks that were looked for in the cache so far.
+fn lookups(pulse: &VolumePulse) -> u64 {
+    pulse.cache.hits + pulse.cache.misses
 }
 
 impl Loader {
@@ -276,35 +293,98 @@ impl Loader {
         });
     }
 
+    /// Decides anew on caches that should have filled themselves by now.
+    fn look_again(&mut self, shared: &Shared) {
+        let mut due = Vec::new();
+        self.left.retain(|volume, left| {
+            let Ok(pulse) = shared.appliance.pulse(volume) else { return false };
+            match left.look.look(pulse.at, lookups(&pulse)) {
+                Look::Wait => true,
+                Look::Decide(lookups_per_s) => {
+                    let input = TakeoverInput {
+                        lookups_per_s,
+                        quota_blocks: pulse.cache.quota_blocks.into(),
+                        resident_blocks: pulse.cache.resident_blocks.into(),
+                        ..left.resumed.input
+                    };
+                    let takeover = decide_takeover(&input, &left.rules);
+                    due.push((
+                        volume.clone(),
+                        Resumed { input, takeover, ..left.resumed.clone() },
+                        left.rules,
+                    ));
+                    false
+                }
+                Look::Abandon => false,
+            }
+        });
+        for (volume, resumed, rules) in due {
+            // That it is still left to itself is told already.
+            if !matches!(resumed.takeover, Takeover::Load { .. }) {
+                continue;
+            }
+            let is_wanted = {
+                let mut loads = shared.books.loads();
+                let is_wanted = !loads.cancelled.contains(&volume);
+                loads.starting.extend(is_wanted.then(|| volume.clone()));
+                is_wanted
+            };
+            if let Some(at) = place_of(shared, &volume).filter(|_| is_wanted) {
+                tell(shared, at, &resumed, false);
+                self.load(shared, at, &Wish::default(), rules, Some(resumed));
+            }
+        }
+    }
+
     /// Decides on a wish, and starts what is to be loaded.
     fn start(&mut self, shared: &Shared, volume: &str, wish: &Wish) {
-        let Some(at) = shared.config.volumes.iter().position(|config| config.name == volume) else { return };
+        self.left.remove(volume);
+        let Some(at) = place_of(shared, volume) else { return };
         let block_size = shared.config.volumes[at].block_size;
         let mut rules = shared.config.control.rules.warmup;
         wish.choice.apply(&mut rules);
-        let mut ranges = wish.zones.clone();
-        let mut rate = wish.zones_per_second;
-        let mut source = "hot zones";
-        let mut before = Activity::default();
+        let mut found = None;
         if let Some(config) = shared.config.snapshots.as_ref().filter(|_| wish.snapshots) {
             match resume(shared, config, volume, block_size, rules, wish.asked) {
-                Ok(Resumed { takeover, loads, activity, facts }) => {
-                    before = activity;
-                    if let Takeover::Load { bytes_per_second, .. } = takeover {
-                        source = if ranges.is_empty() { "snapshots" } else { "hot zones, snapshots" };
-                        let bytes = |blocks: &BlockRange| {
-                            ByteRange::new(
-                                blocks.first << block_size.shift(),
-                                blocks.count() << block_size.shift(),
-                            )
-                        };
-                        ranges.extend(loads.iter().map(bytes));
-                        rate = rate.max(bytes_per_second);
+                Ok(resumed) => {
+                    if let Takeover::Skip(TakeoverSkip::FillsItself { own_s, .. }) = resumed.takeover
+                        && let Ok(pulse) = shared.appliance.pulse(volume)
+                    {
+                        let look = SecondLook::new(own_s, pulse.at, lookups(&pulse));
+                        let left = LeftToItself { resumed: resumed.clone(), rules, look };
+                        self.left.insert(volume.to_owned(), left);
                     }
-                    tell(shared, at, &takeover, block_size, facts);
+                    tell(shared, at, &resumed, wish.asked);
+                    found = Some(resumed);
                 }
                 Err(error) => tracing::warn!(volume, error, "snapshots are not looked at"),
             }
+        }
+        self.load(shared, at, wish, rules, found);
+    }
+
+    /// Starts to load zones that are wished for, and what is to be loaded of snapshots.
+    fn load(
+        &mut self,
+        shared: &Shared,
+        at: usize,
+        wish: &Wish,
+        rules: WarmupRules,
+        resumed: Option<Resumed>,
+    ) {
+        let (volume, block_size) =
+            (shared.config.volumes[at].name.as_str(), shared.config.volumes[at].block_size);
+        let mut ranges = wish.zones.clone();
+        let mut rate = wish.zones_per_second;
+        let mut source = "hot zones";
+        let before = resumed.as_ref().map(|resumed| resumed.activity).unwrap_or_default();
+        if let Some(Resumed { takeover: Takeover::Load { bytes_per_second, .. }, loads, .. }) = resumed {
+            source = if ranges.is_empty() { "snapshots" } else { "hot zones, snapshots" };
+            let bytes = |blocks: &BlockRange| {
+                ByteRange::new(blocks.first << block_size.shift(), blocks.count() << block_size.shift())
+            };
+            ranges.extend(loads.iter().map(bytes));
+            rate = rate.max(bytes_per_second);
         }
         // Reading snapshots takes its time, and somebody may have thought better of it.
         let is_wished = || shared.books.loads().starting.contains(volume);
@@ -394,8 +474,17 @@ impl LoadSpeed {
     }
 }
 
+/// What was decided on a volume whose cache was left to fill itself.
+struct LeftToItself {
+    resumed: Resumed,
+    rules: WarmupRules,
+    look: SecondLook,
+}
+
 /// What snapshots come to.
+#[derive(Clone)]
 struct Resumed {
+    input: TakeoverInput,
     takeover: Takeover,
     /// The best first.
     loads: Vec<BlockRange>,
@@ -425,12 +514,12 @@ fn resume(
     for (place, reason) in &refused {
         tracing::warn!(volume, place, reason = with_causes(reason), "a snapshot is refused");
     }
-    let activity = snapshots
-        .iter()
-        .rev()
-        .take(RECENT)
-        .rev()
-        .fold(Activity::default(), |sum, snapshot| sum.then(snapshot.header().activity));
+    let activity_of = |snapshots: &[Snapshot]| {
+        let each = snapshots.iter().map(|snapshot| snapshot.header().activity);
+        each.fold(Activity::default(), Activity::then)
+    };
+    let hit_ratio_of = |of: &Activity| (of.lookups > 0).then(|| of.hits as f64 / of.lookups as f64);
+    let activity = activity_of(&snapshots[snapshots.len().saturating_sub(RECENT)..]);
     let scored = score(rules.score, &snapshots, block_size.blocks_for(seen.size));
     let mut reused = 0;
     if let Some(newest) = snapshots.last() {
@@ -442,13 +531,14 @@ fn resume(
         reused_blocks: reused,
         working_set_blocks: activity.working_set_blocks,
         lookups_per_s: activity.lookups as f64 * 1e3 / activity.span_ms.max(1) as f64,
-        hit_ratio: (activity.lookups > 0).then(|| activity.hits as f64 / activity.lookups as f64),
+        hit_ratio: hit_ratio_of(&activity),
+        hit_ratio_before: hit_ratio_of(&activity_of(&snapshots)),
         quota_blocks: cache.quota_blocks.into(),
         resident_blocks: cache.resident_blocks.into(),
         block_bytes: block_size.bytes(),
     };
     let mut takeover = decide_takeover(&input, &rules);
-    if asked && let Takeover::Skip(_) = takeover {
+    if asked && input.blocks > 0 {
         (rules.hit_ratio_min, rules.spared_min) = (0.0, 0.0);
         let lookups_per_s = input.lookups_per_s.max(1.0);
         let hit_ratio = Some(input.hit_ratio.unwrap_or(0.0));
@@ -458,7 +548,10 @@ fn resume(
         );
     }
     let loads = match takeover {
-        Takeover::Load { blocks, .. } => load_order(scored, blocks),
+        // Few, and perhaps wanted later.
+        Takeover::Skip(TakeoverSkip::FillsItself { blocks, .. }) | Takeover::Load { blocks, .. } => {
+            load_order(scored, blocks)
+        }
         Takeover::Skip(_) => Vec::new(),
     };
     let bytes = |blocks: u64| (blocks << block_size.shift()) as f64;
@@ -478,7 +571,7 @@ fn resume(
         let age_s = unix_ms() as f64 / 1e3 - newest.header().taken_at_unix_s as f64;
         facts.push(Fact::number("newest_age", age_s.max(0.0), "s"));
     }
-    Ok(Resumed { takeover, loads, activity, facts })
+    Ok(Resumed { input, takeover, loads, activity, facts })
 }
 
 /// The blocks of a series with their scores, below `volume_blocks`.
@@ -508,11 +601,12 @@ fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32,
 }
 
 /// Puts the decision where people find it.
-fn tell(shared: &Shared, at: usize, takeover: &Takeover, block_size: BlockSize, mut facts: Vec<Fact>) {
-    let name = &shared.config.volumes[at].name;
+fn tell(shared: &Shared, at: usize, resumed: &Resumed, asked: bool) {
+    let VolumeConfig { name, block_size, .. } = &shared.config.volumes[at];
+    let (takeover, mut facts) = (&resumed.takeover, resumed.facts.clone());
     let kind = match takeover {
-        // Who never had a snapshot need not be told so at every start.
-        Takeover::Skip(TakeoverSkip::NoSnapshot) if facts.iter().all(is_zero_count) => {
+        // Who never had a snapshot need not be told so at every start, but where somebody wants it loaded.
+        Takeover::Skip(TakeoverSkip::NoSnapshot) if !asked && facts.iter().all(is_zero_count) => {
             tracing::info!(volume = name, "no snapshots of it yet: its cache begins empty");
             return;
         }
@@ -554,7 +648,7 @@ fn is_zero_count(fact: &Fact) -> bool {
 mod tests {
     use super::*;
     use crate::Daemon;
-    use crate::config::{Config, OriginConfig, SnapshotPlace, VolumeConfig};
+    use crate::config::{Config, OriginConfig, SnapshotPlace};
     use forebay_cache::snapshot::{SnapshotHeader, SnapshotWriter};
 
     #[test]

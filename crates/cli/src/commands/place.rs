@@ -20,7 +20,7 @@ pub(crate) struct PlaceArgs {
     volume: String,
     /// evicted, adaptive, threshold-N with N from 1 to 512, demand, larc or lru
     admission: FlashAdmission,
-    /// What migrations may read of the origin per second, such as 8MiB [default: as configured; range: 64KiB and more]
+    /// What migrations of `adaptive` and `threshold-N` may read of the origin per second, such as 8MiB [default: as configured; range: 64KiB and more]
     #[arg(long, value_name = "SIZE")]
     rate: Option<Bytes>,
     /// Whether reads that the origin's own cache answers count less [default: as configured]

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
         output.line(format_args!("loading of `{}` is stopped", args.volume))?;
     } else {
         output
-            .line(format_args!("`{}` is being loaded; `forebay status` tells how far it is", args.volume))?;
+            .line(format_args!("loading of `{}` is asked for: `forebay explain` says what comes of it, `forebay status` how far it is", args.volume))?;
     }
     output.finish()
 }

@@ -5,7 +5,7 @@
 //! ([`Outlook`]). It loads nothing, and does not know what a
 //! snapshot looks like on disk. The daemon and the simulator use the same code.
 //!
-//! For the daemon: whether a cache that begins is loaded ([`decide_takeover`]), in which order ([`load_order`], [`resident_ranges`]) and how fast ([`Pace`]).
+//! For the daemon: whether a cache that begins is loaded ([`decide_takeover`]), and looked at again once it is used ([`SecondLook`]), in which order ([`load_order`], [`resident_ranges`]) and how fast ([`Pace`]).
 //!
 //! Not to be mixed up with [`crate::warmup`], which decides whether hot zones are loaded into a cache that was just granted.
 
@@ -16,6 +16,7 @@ mod order;
 mod outlook;
 mod pace;
 mod scores;
+mod second_look;
 mod takeover;
 mod visits;
 
@@ -26,5 +27,6 @@ pub use order::{load_order, resident_ranges};
 pub use outlook::{Outlook, RateClass, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
+pub use second_look::{Look, SecondLook};
 pub use takeover::{HORIZON_S, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
 pub use visits::{VisitRules, Visits};

@@ -29,6 +29,8 @@ pub struct TakeoverInput {
     pub lookups_per_s: f64,
     /// The share of them that the cache answered; absent without look-ups.
     pub hit_ratio: Option<f64>,
+    /// The same of all snapshots together: what it was before something that reads everything once, a backup say.
+    pub hit_ratio_before: Option<f64>,
     /// How many blocks the cache that begins may hold, and how many it already does.
     pub quota_blocks: u64,
     /// Likewise.
@@ -72,11 +74,16 @@ pub enum TakeoverSkip {
         "its own misses fill the cache within some {own_s:.0} s: loading spares {spared:.4} of the look-ups of five minutes at most"
     )]
     FillsItself {
+        /// How many blocks these are.
+        blocks: u64,
         /// Seconds, at least.
         own_s: f64,
         /// At most.
         spared: f64,
     },
+    /// A person wants none of it loaded.
+    #[error("`cache_share_max` ({0}) leaves it no block")]
+    NoShare(f64),
     /// The cache is full, or has no quota.
     #[error("its cache has no room")]
     NoRoom,
@@ -104,26 +111,35 @@ pub fn decide_takeover(input: &TakeoverInput, rules: &WarmupRules) -> Takeover {
     if input.blocks == 0 {
         return Takeover::Skip(TakeoverSkip::NoSnapshot);
     }
-    let Some(hit_ratio) = input.hit_ratio.filter(|_| input.lookups_per_s > 0.0) else {
+    let Some(lately) = input.hit_ratio.filter(|_| input.lookups_per_s > 0.0) else {
         return Takeover::Skip(TakeoverSkip::Idle);
     };
+    let before = input.hit_ratio_before.filter(|before| lately < rules.hit_ratio_min && *before > lately);
+    let hit_ratio = before.unwrap_or(lately);
     if hit_ratio < rules.hit_ratio_min {
         return Takeover::Skip(TakeoverSkip::FewHits(hit_ratio));
     }
     // What is read within a window, and whatever was read more than once: the rest is unlikely to be asked for again soon.
     let wanted = match input.working_set_blocks {
+        // What was read once of late is what came over the rest.
+        _ if before.is_some() => input.reused_blocks.min(input.blocks),
         0 => input.blocks,
         working_set => working_set.max(input.reused_blocks).min(input.blocks),
     };
     let limit = (input.quota_blocks as f64 * rules.cache_share_max) as u64;
     let blocks = wanted.min(limit).min(input.quota_blocks.saturating_sub(input.resident_blocks));
     if blocks == 0 {
-        return Takeover::Skip(TakeoverSkip::NoRoom);
+        return Takeover::Skip(match input.quota_blocks {
+            1.. if limit == 0 && wanted > 0 => TakeoverSkip::NoShare(rules.cache_share_max),
+            1.. if wanted == 0 => TakeoverSkip::FewHits(lately),
+            _ => TakeoverSkip::NoRoom,
+        });
     }
-    let own_s = blocks as f64 / input.lookups_per_s;
+    // What is there already, of these or of others, its own misses need not bring.
+    let own_s = blocks.min(wanted.saturating_sub(input.resident_blocks)) as f64 / input.lookups_per_s;
     let spared = (own_s / HORIZON_S).min(hit_ratio);
     if spared < rules.spared_min {
-        return Takeover::Skip(TakeoverSkip::FillsItself { own_s, spared });
+        return Takeover::Skip(TakeoverSkip::FillsItself { blocks, own_s, spared });
     }
     let own_rate = input.lookups_per_s * input.block_bytes as f64;
     let start =
@@ -141,6 +157,7 @@ mod tests {
         working_set_blocks: 20_000,
         lookups_per_s: 400.0,
         hit_ratio: Some(0.8),
+        hit_ratio_before: Some(0.8),
         quota_blocks: 32_768,
         resident_blocks: 0,
         block_bytes: 4_096,
@@ -195,16 +212,43 @@ mod tests {
     }
 
     #[test]
+    fn what_was_used_again_is_loaded_although_a_scan_came_over_it() {
+        let scanned = TakeoverInput { hit_ratio: Some(0.02), hit_ratio_before: Some(0.5), ..DATABASE };
+        let load = decide_takeover(&scanned, &WarmupRules::default());
+        assert!(matches!(load, Takeover::Load { blocks: 12_000, spared: 0.1, .. }), "{load:?}");
+        let never = TakeoverInput { hit_ratio_before: Some(0.03), ..scanned };
+        assert_eq!(skip(never), TakeoverSkip::FewHits(0.03));
+        let nothing = TakeoverInput { reused_blocks: 0, ..scanned };
+        assert_eq!(skip(nothing), TakeoverSkip::FewHits(0.02));
+    }
+
+    #[test]
+    fn who_asks_slower_than_before_is_loaded_after_all() {
+        // 600 blocks in 1.5 s, it seemed. Clients that wait for a slow origin ask 20 times a second, and 100 blocks are there after 5 s.
+        let local = TakeoverInput { working_set_blocks: 600, reused_blocks: 500, ..DATABASE };
+        assert!(matches!(skip(local), TakeoverSkip::FillsItself { .. }));
+        let slow = TakeoverInput { lookups_per_s: 20.0, resident_blocks: 100, ..local };
+        let load = decide_takeover(&slow, &WarmupRules::default());
+        assert!(matches!(load, Takeover::Load { blocks: 600, own_s: 25.0, .. }), "{load:?}");
+        // Who was as fast as before has it all by then.
+        let full = TakeoverInput { resident_blocks: 600, ..local };
+        assert_eq!(skip(full), TakeoverSkip::FillsItself { blocks: 600, own_s: 0.0, spared: 0.0 });
+    }
+
+    #[test]
     fn nothing_is_loaded_where_it_gives_nothing() {
         assert_eq!(skip(TakeoverInput { lookups_per_s: 0.0, ..DATABASE }), TakeoverSkip::Idle);
         assert_eq!(skip(TakeoverInput { blocks: 0, ..DATABASE }), TakeoverSkip::NoSnapshot);
         assert_eq!(skip(TakeoverInput { hit_ratio: None, ..DATABASE }), TakeoverSkip::Idle);
-        assert_eq!(skip(TakeoverInput { hit_ratio: Some(0.01), ..DATABASE }), TakeoverSkip::FewHits(0.01));
+        let few = TakeoverInput { hit_ratio: Some(0.01), hit_ratio_before: None, ..DATABASE };
+        assert_eq!(skip(few), TakeoverSkip::FewHits(0.01));
         assert_eq!(skip(TakeoverInput { resident_blocks: 32_768, ..DATABASE }), TakeoverSkip::NoRoom);
         assert_eq!(skip(TakeoverInput { quota_blocks: 0, ..DATABASE }), TakeoverSkip::NoRoom);
+        let none = WarmupRules { cache_share_max: 0.0, ..WarmupRules::default() };
+        assert_eq!(decide_takeover(&DATABASE, &none), Takeover::Skip(TakeoverSkip::NoShare(0.0)));
         // High locality: 600 blocks at 400 per second are there after 1.5 s, 0.5 % of five minutes.
         let local = TakeoverInput { working_set_blocks: 600, reused_blocks: 500, ..DATABASE };
-        assert_eq!(skip(local), TakeoverSkip::FillsItself { own_s: 1.5, spared: 0.005 });
+        assert_eq!(skip(local), TakeoverSkip::FillsItself { blocks: 600, own_s: 1.5, spared: 0.005 });
         assert_eq!(
             Takeover::Skip(skip(local)).summary("mail", 4_096),
             "nothing of its snapshots is loaded into the cache of mail: its own misses fill the cache within some 2 s: loading spares 0.0050 of the look-ups of five minutes at most"

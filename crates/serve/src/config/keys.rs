@@ -273,7 +273,7 @@ pub const KEYS: &[Key] = &[
     key("flash", "size", SIZE, "all of it", "at least `4MiB`", "Needed where the file is not there. A file that is there has to have this size: remove it to have it made anew. Of a device no more is used; its blocks are dropped when that changes."),
     key("flash", "admission", "text", "`\"evicted\"`", "`evicted`, `adaptive`, `threshold-N` with N from 1 to 512, `demand`, `larc` or `lru`", "Who is let onto it: whatever memory evicts, or chunks that were read often enough of late; the others are for comparison. May be changed while it serves (`forebay place`)."),
     key("flash", "chunk", SIZE, "`\"64KiB\"`", "power of two, `4KiB` to `16MiB`", "The unit in which reads are counted and content is moved; a block if that is larger. No more than a volume's `flash`. Without effect on `evicted`."),
-    key("flash", "migration_bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least `64KiB`", "What each volume's migrations may read of its origin per second; less where its clients feel them. Without effect on `evicted`."),
+    key("flash", "migration_bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least `64KiB`", "What each volume's migrations may read of its origin per second; less where its clients feel them. Without effect on `evicted`, and on `demand`, `larc` and `lru`, which move what is read at once."),
     key("flash", "leave_out", "text or array", "`[]`", "IP addresses, and `uid:N` for who comes over a unix socket as user N; at most 256", "Clients whose requests bring nothing onto it, such as those of a backup; they are answered from it, and what they alone read of it does not enter memory. May be changed while it serves (`forebay place`). Without effect on `evicted`."),
     key("flash", "exclusive", "boolean", "`true`", "", "Reads that the origin answers within a millisecond, by the time since the last one, count less: its own cache has them. Without effect on `evicted`."),
 
@@ -301,8 +301,8 @@ pub const KEYS: &[Key] = &[
     key("snapshots", "slot", SIZE, "`\"8MiB\"`", "at least 16 KiB, a multiple of 4 KiB; 2 to 1024 in `length`, each with 4 KiB", "Bytes of a slot, which holds one snapshot: some two bytes per cached block. Hosts that share a range name the same."),
     key("snapshots", "every", SPAN, "`\"1m\"`", "`100ms` to `1d`", "A volume's next one is taken so long after its last, if it was used; also while its cache is being loaded: what is yet to come counts as what was loaded, as far as there is room for it."),
     key("snapshots", "every_requests", "requests", "`100000`", "at least 1", "Or after so many requests, whatever is first; and once more at the end."),
-    key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume."),
-    key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones, by what they say themselves of when they were taken, are not read, and are deleted with the next one."),
+    key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume; in a range two at least."),
+    key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones, by what they say themselves of when they were taken, are not read, and are deleted with the next one. Where a directory is full, the oldest go for a new one, but never the only one."),
 
     key("reservations", "path", "path", "required", "a local file system", "The file in which they outlast a restart; made with the first. One daemon has it at a time, by a lock on `PATH.lock`. One that is not understood is left as it is, and none can be made."),
 
@@ -378,7 +378,7 @@ pub const KEYS: &[Key] = &[
     key("control.warmup", "overlap_min", "ratio", "`0.5`", "0 to 1", "Least overlap of the hot zones of now and before."),
     key("control.warmup", "dense_min", "ratio", "`0.6666666666666666`", "0 to 1", "Least part of what a cache of as many blocks would answer that zones which are loaded whole must answer."),
     key("control.warmup", "accesses_min", "accesses", "`500`", "at least 0", "Behind the zones, for anything to be loaded."),
-    key("control.warmup", "bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least 1 byte", "Largest rate, in bytes per second. A number is of bytes."),
+    key("control.warmup", "bytes_per_second_max", SIZE, "`\"64MiB\"`", "at least 1 byte", "Largest rate of each volume's loading, in bytes per second. A number is of bytes."),
     key("control.warmup", "idle_share", "ratio", "`0.5`", "0 to 1", "Share of the origin's idle time that loading hot zones begins with."),
     key("control.warmup", "cache_share_max", "ratio", "`1`", "0 to 1", "Largest share of a cache that is loaded from snapshots."),
     key("control.warmup", "hit_ratio_min", "ratio", "`0.05`", "0 to 1", "Least hit ratio, before its snapshots, of a cache that is loaded from them."),

@@ -14,6 +14,9 @@ use thiserror::Error;
 
 /// What the name of a snapshot ends with.
 const SUFFIX: &str = ".fbsnap";
+
+/// The largest place in a series that is believed: far beyond any time, and so that many more places follow it.
+const PLACE_MAX: u64 = 1 << 62;
 /// Longer files are not read (ours: 150 million blocks).
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// No more is read of one series (ours).
@@ -68,8 +71,8 @@ impl SnapshotFolder {
             let entry = entry?;
             let name = entry.file_name();
             let sequence = name.to_str().and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(SUFFIX));
-            // A place is a time in milliseconds. Behind one that is as large as it can be nothing would find any.
-            let is_place = |sequence: &u64| i64::try_from(*sequence).is_ok();
+            // A place is a time in milliseconds, or one more than the one before. Behind a larger one nothing would find any.
+            let is_place = |sequence: &u64| *sequence <= PLACE_MAX;
             let Some(sequence) = sequence.and_then(|found| found.parse().ok().filter(is_place)) else {
                 continue;
             };
@@ -102,6 +105,17 @@ impl SnapshotFolder {
             let _ = fs::remove_file(&beside);
         }
         written
+    }
+
+    /// Removes what there is no room for, where the folder is full: what is no longer wanted of a volume, or else its oldest snapshot, but never its
+    /// only one. How many were removed.
+    pub(crate) fn make_room(&self, volume: VolumeId, keep: usize, expired_unix_s: u64) -> io::Result<usize> {
+        let removed = self.expire(volume, keep, expired_unix_s)?;
+        let files = self.files(volume)?;
+        match files.last().filter(|_| removed == 0 && files.len() > 1) {
+            Some((_, oldest)) => fs::remove_file(oldest).map(|()| 1),
+            None => Ok(removed),
+        }
     }
 
     /// Removes what is no longer wanted of a volume: all but the `keep` newest, what was taken before `expired_unix_s`, and what was begun and abandoned. How
@@ -238,8 +252,10 @@ mod tests {
         folder.write(OURS, 6, &bytes(OURS, 6, 4096)[..50]).unwrap();
         fs::write(temporary.path().join(format!("{:032x}-7.fbsnap.1.tmp", OURS.0)), "begun").unwrap();
         // And one behind which there is no place.
-        let last = temporary.path().join(format!("{:032x}-{}.fbsnap", OURS.0, u64::MAX));
-        fs::write(&last, bytes(OURS, u64::MAX, 4096)).unwrap();
+        for last in [u64::MAX, i64::MAX as u64, PLACE_MAX + 1] {
+            let last = temporary.path().join(format!("{:032x}-{last}.fbsnap", OURS.0));
+            fs::write(&last, bytes(OURS, 99, 4096)).unwrap();
+        }
         // What is no file, and has a name like ours: who opened the FIFO would wait for ever.
         let named = |sequence: u64| temporary.path().join(format!("{:032x}-{sequence}.fbsnap", OURS.0));
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -258,7 +274,7 @@ mod tests {
         assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
         // Two are kept, and the other volume's, and what was begun a moment ago.
         assert_eq!(folder.expire(OURS, 2, 0).unwrap(), 5);
-        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 7);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 9);
         // The one that says that it is of 1970, and the one that says nothing.
         assert_eq!(folder.expire(OURS, 2, u64::MAX).unwrap(), 2);
         assert_eq!(folder.read(VolumeId(8), 4096, 9, 0).unwrap().snapshots.len(), 1);

@@ -163,8 +163,10 @@ impl Taker<'_> {
                     if self.troubles.entry(name.clone()).or_default().is_news(&reason) {
                         tracing::warn!(volume = name, error = reason, "no snapshot is taken");
                     }
-                    // Whoever waits for the end does not wait for each volume's.
-                    if end && matches!(error, TakeError::Store { .. }) {
+                    // Whoever waits for the end does not wait for each volume's, where none may be written.
+                    let is_of_all =
+                        matches!(&error, TakeError::Store { source, .. } if !source.is_of_one_volume());
+                    if end && is_of_all {
                         return;
                     }
                     // Not again at once.

@@ -13,7 +13,7 @@ use forebay_units::{ByteRange, Bytes};
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,6 +78,23 @@ pub(crate) enum StoreError {
     Ring(#[from] RingError),
 }
 
+impl StoreError {
+    /// Whether it says nothing of the snapshots of other volumes, which may still be written.
+    pub(crate) fn is_of_one_volume(&self) -> bool {
+        match self {
+            StoreError::Ring(error) => matches!(
+                error,
+                RingError::TooLong { .. }
+                    | RingError::Overtaken { .. }
+                    | RingError::Full { .. }
+                    | RingError::Lost { .. }
+            ),
+            StoreError::Database(error) => matches!(error, DatabaseError::Overtaken { .. }),
+            StoreError::Folder(_) | StoreError::Open(_) => false,
+        }
+    }
+}
+
 /// The snapshots of all volumes.
 pub(crate) struct SnapshotStore {
     place: SnapshotPlace,
@@ -137,8 +154,16 @@ impl SnapshotStore {
         let expired = before(header.taken_at_unix_s, config.expire);
         self.with(
             |folder| {
-                folder.write(volume, header.sequence, bytes)?;
-                folder.expire(volume, config.keep, expired)
+                let mut dropped = 0;
+                while let Err(error) = folder.write(volume, header.sequence, bytes) {
+                    // The new one says more than old ones do, which would keep it out for good.
+                    let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+                    match if is_full { folder.make_room(volume, config.keep, expired)? } else { 0 } {
+                        0 => return Err(error),
+                        count => dropped += count,
+                    }
+                }
+                Ok(dropped + folder.expire(volume, config.keep, expired)?)
             },
             |database| database.write(header, bytes, epoch, config.keep, expired),
             |ring| {

@@ -129,6 +129,7 @@ impl Failed<'_> {
             working_set_blocks: lately.objects,
             lookups_per_s: lately.lookups as f64 / f64::from(HORIZON),
             hit_ratio: (lately.lookups > 0).then(|| lately.hits as f64 / lately.lookups as f64),
+            hit_ratio_before: None,
             quota_blocks: self.of.capacity / OBJECT_BYTES,
             resident_blocks: 0,
             block_bytes: OBJECT_BYTES,

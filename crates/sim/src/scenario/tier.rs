@@ -185,6 +185,9 @@ impl Scenario {
         }
         if let Err(error) = tier.shape().check() {
             let key = if error.what == "chunk" { "tier.chunk" } else { "tier.size" };
+            if key == "tier.size" && tier.size < tier.chunk.unwrap_or(Bytes::kib(64)) {
+                return wrong(key, tier.size.to_string(), "a `tier.chunk` or more (64KiB unless set)");
+            }
             return wrong(key, error.found.to_string(), error.expected);
         }
         let placing = tier.placing();

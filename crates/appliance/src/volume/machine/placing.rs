@@ -146,8 +146,7 @@ impl VolumeMachine {
         let (quota, block_shift) = (self.flash_quota().0, self.settings.block_size.shift());
         let size_bytes = self.size_bytes();
         let Some(placed) = &mut self.placed else { return };
-        // Chunks have numbers of 32 bits.
-        let least = (size_bytes >> 32).next_power_of_two().max(1 << block_shift).max(CHUNK_BYTES_MIN);
+        let least = chunk_least(size_bytes).max(1 << block_shift);
         let shape = Shape::new(quota, placed.how.chunk.0.max(least));
         let tracked_chunks = f64::from(shape.capacity_chunks) * (1.0 + TRACKED_BESIDES);
         let shape = Shape { tracked_chunks: (tracked_chunks as u32).max(64), ..shape };
@@ -242,5 +241,29 @@ impl VolumeMachine {
         placement.answered(now, started, now.saturating_since(started));
         let due: Vec<Chunk> = iter::from_fn(|| placement.due()).map(|promotion| promotion.chunk).collect();
         due.into_iter().for_each(|chunk| self.migrate(chunk));
+    }
+}
+
+/// The smallest chunk of a volume of so many bytes, whose numbers have 32 bits.
+fn chunk_least(size_bytes: u64) -> u64 {
+    size_bytes.div_ceil(1 << 32).next_power_of_two().max(CHUNK_BYTES_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_have_numbers_of_32_bits_whatever_the_size() {
+        for size in
+            [1, 1 << 40, (1 << 44) - 1, 1 << 44, (1 << 44) + 1, 3 << 44, (1 << 48) + 512, u64::MAX >> 1]
+        {
+            let chunk = chunk_least(size);
+            assert!((size - 1) / chunk < 1 << 32 && chunk.is_power_of_two(), "{size}: {chunk}");
+            assert!(
+                chunk == CHUNK_BYTES_MIN || (size - 1) / (chunk / 2) >= 1 << 32,
+                "{size}: {chunk} is more than it takes"
+            );
+        }
     }
 }

@@ -168,12 +168,6 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let outcomes = if args.needs_all(&candidates) {
         let mut batches = Vec::new();
         each_batch(&mut reader, &mut splitter, |batch| batches.push(batch))?;
-        if splitter.clipped() > 0 {
-            say(format_args!(
-                "{} requests of 4 GiB or more count as one of 4 GiB each: byte miss ratios are not theirs; `--unit block` counts all of their bytes",
-                count(splitter.clipped())
-            ));
-        }
         let sizes = sizes(args, block_size, &splitter)?;
         let future =
             candidates.contains(&Candidate::Belady).then(|| future_of(&batches, &splitter)).transpose()?;
@@ -187,6 +181,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
         crew.finish()
     };
     input::tell_early(&reader);
+    if splitter.clipped() > 0 {
+        say(format_args!(
+            "{} requests of 4 GiB or more count as one of 4 GiB each: byte miss ratios are not theirs; `--unit block` counts all of their bytes",
+            count(splitter.clipped())
+        ));
+    }
     if splitter.accesses() == 0 {
         return Err(args.requests.no_access(
             splitter.without_bytes(),

@@ -240,9 +240,15 @@ pub(super) fn placed(placement: &PlacementStatus) -> String {
         Some(count) if placement.admission == "adaptive" => format!(" (now {count})"),
         _ => String::new(),
     };
+    // The others move what is read, as it is read.
+    let is_paced = placement.admission == "adaptive" || placement.admission.starts_with("threshold");
+    let pace = match is_paced {
+        true => format!("; at most {}/s", bytes(placement.bytes_per_second)),
+        false => String::new(),
+    };
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     format!(
-        "placed by {}{threshold}: {} of {} chunks of {}, which {:.1}% of the misses in memory met; {} moved, {} displaced, {} left, {} put off; at most {}/s",
+        "placed by {}{threshold}: {} of {} chunks of {}, which {:.1}% of the misses in memory met; {} moved, {} displaced, {} left, {} put off{pace}",
         placement.admission,
         placement.placed_chunks,
         placement.capacity_chunks,
@@ -252,7 +258,6 @@ pub(super) fn placed(placement: &PlacementStatus) -> String {
         placement.displaced,
         placement.left,
         placement.deferred,
-        bytes(placement.bytes_per_second)
     )
 }
 
