@@ -299,6 +299,32 @@ fn a_volume_that_does_not_load_itself_as_soon_as_was_thought_is_loaded_after_all
     daemon.shutdown();
 }
 
+#[test]
+fn somebody_who_asks_has_all_loaded_that_there_is_room_for_and_not_the_working_set() {
+    let folder = folder(&format!("{TEXT}\n[observe]\nwindow = \"100ms\"\n"));
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    (0..100).for_each(|block| read(&mut client, block, 1));
+    let taken = || daemon.status().snapshots.unwrap().taken;
+    // Of the snapshots that are kept none knows of a window in which these were read.
+    eventually("snapshots are taken", SOON, || {
+        (200..220).for_each(|block| read(&mut client, block, 1));
+        taken() >= 10
+    });
+    drop(client);
+    daemon.shutdown();
+    let daemon = start(folder.path());
+    let used = || daemon.status().volumes[0].used_bytes / BLOCK;
+    eventually("the working set is loaded", SOON, || {
+        used() > 0 && daemon.status().volumes[0].prewarm.as_ref().is_some_and(|load| !load.running)
+    });
+    assert!((20..60).contains(&used()), "{}", used());
+    let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
+    assert_eq!(ask(stream, "POST", "/api/v1/volumes/disk/prewarm", "").0, 200);
+    eventually("all is loaded", SOON, || used() == 120);
+    daemon.shutdown();
+}
+
 /// A slot that is too small for one volume's snapshot is no reason for another to have none.
 #[test]
 fn a_last_snapshot_that_is_too_long_costs_the_next_volume_none() {
