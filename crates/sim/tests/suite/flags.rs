@@ -252,7 +252,7 @@ fn what_waits_ever_longer_is_flagged_where_arithmetic_does_not_see_it() {
     assert!(said[0].contains("/s came in the second half, and 100/s were answered"), "{said:?}");
     assert_eq!(run(&open(80)), [""; 0]);
     // What was too much is over, and clients that wait for their answers ask for no more than there is.
-    let over = format!("{} }}, {{ from = \"30s\", {}", open(150), open(50));
+    let over = format!("{} }}, {{ from = \"30s\", {}", open(150), open(95));
     assert_eq!(run(&over), [""; 0]);
     assert_eq!(
         run("arrivals = \"closed\", clients = 64, popularity = \"uniform\", working_set = \"64KiB\""),
@@ -263,7 +263,7 @@ fn what_waits_ever_longer_is_flagged_where_arithmetic_does_not_see_it() {
 #[test]
 fn a_reservation_stands_however_short_the_run_is_made() {
     let reserved =
-        "latency = \"5ms\"\n[[reservation]]\nvolumes = [\"v\"]\niops = 10\nfrom = \"20s\"\nfor = \"6s\"";
+        "latency = \"5ms\"\n[[reservation]]\nvolumes = [\"v\"]\niops = 10\nfrom = \"20s\"\nfor = \"3s\"";
     let text = GOOD.replace("latency = \"5ms\"", reserved);
     let short = scenario(&text).within(Nanos::secs(10)).check();
     assert!(short.is_ok(), "{short:?}");
