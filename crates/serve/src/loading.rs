@@ -308,9 +308,11 @@ impl Loader {
                         ..left.resumed.input
                     };
                     let takeover = decide_takeover(&input, &left.rules);
+                    let mut facts = left.resumed.facts.clone();
+                    facts.push(Fact::number("lookups_since", lookups_per_s, "blocks/s"));
                     due.push((
                         volume.clone(),
-                        Resumed { input, takeover, ..left.resumed.clone() },
+                        Resumed { input, takeover, facts, ..left.resumed.clone() },
                         left.rules,
                     ));
                     false
@@ -338,7 +340,9 @@ impl Loader {
 
     /// Decides on a wish, and starts what is to be loaded.
     fn start(&mut self, shared: &Shared, volume: &str, wish: &Wish) {
-        self.left.remove(volume);
+        if wish.snapshots {
+            self.left.remove(volume);
+        }
         let Some(at) = place_of(shared, volume) else { return };
         let block_size = shared.config.volumes[at].block_size;
         let mut rules = shared.config.control.rules.warmup;

@@ -32,7 +32,7 @@ pub enum RetargetError {
     #[error("the other origin does not fit: {0}")]
     Unfit(#[from] UnfitError),
     /// The other origin holds other data.
-    #[error("the other origin holds other data: {at} reads otherwise there")]
+    #[error("the other origin holds other data: what is read from byte {at} on is not the same there")]
     OtherData {
         /// Where, in bytes.
         at: u64,

@@ -23,11 +23,6 @@ fn goals_of(input: &PlanInput, stage: &Stage<'_>, largest: &[u64]) -> Vec<f64> {
     best.into_iter().map(goal).collect()
 }
 
-/// Whether caches of `blocks` reach all `goals`.
-fn reaches(stage: &Stage<'_>, goals: &[f64], blocks: &[u64]) -> bool {
-    stage.evaluate(blocks).excess().iter().zip(goals).all(|(excess, goal)| excess - goal <= 1e-9)
-}
-
 /// Caches that keep what can be kept, as little in sum as is found; `solved` are the ranked solutions by victim.
 ///
 /// Starts are the largest useful sizes, what mends each volume by itself and all of that together, equal sizes, and
@@ -56,7 +51,7 @@ pub(super) fn recommend(
     };
     let in_blocks =
         |chunks: &[u64]| -> Vec<u64> { (0..count).map(|at| base[at] + chunks[at] * chunk[at]).collect() };
-    let mut keeps = |chunks: &[u64]| reaches(stage, &goals, &in_blocks(chunks));
+    let mut keeps = |chunks: &[u64]| stage.reaches(&in_blocks(chunks), &goals);
     let most_chunks = in_chunks(&largest);
     let mut starts: Vec<(Vec<u64>, usize)> =
         (0..count.min(ORDERS_MAX)).map(|first| (most_chunks.clone(), first)).collect();
@@ -234,8 +229,8 @@ pub(super) fn within(
 mod tests {
     use super::super::tests::{input, volume};
     use super::super::{PlanInput, minimums, plan};
-    use super::{goals_of, most, reaches};
-    use crate::plan::stage::Stage;
+    use super::{goals_of, most};
+    use crate::plan::stage::{GOAL_SLACK, Stage};
     use forebay_locality::{CurvePoint, MissRatioCurve};
     use forebay_units::Bytes;
     use proptest::prelude::*;
@@ -243,6 +238,19 @@ mod tests {
 
     /// Rate, bound, points of the curve, and the minimum in units of 8 KiB.
     type Drawn = (u64, Option<u64>, Vec<(u64, u32)>, u64);
+
+    /// Whether caches of `blocks` reach all goals, by a look at the windows and by the levels that decide.
+    fn reaches(stage: &Stage<'_>, goals: &[f64], blocks: &[u64]) -> bool {
+        let excess = stage.evaluate(blocks).excess();
+        let over =
+            excess.iter().zip(goals).map(|(excess, goal)| excess - goal).fold(f64::NEG_INFINITY, f64::max);
+        let reaches = stage.reaches(blocks, goals);
+        assert!(
+            reaches == (over <= GOAL_SLACK) || (over - GOAL_SLACK).abs() < 1e-9,
+            "{reaches}, but {over:e} over"
+        );
+        reaches
+    }
 
     /// The least sum of chunks that reaches all goals, of all sizes that there are.
     fn least(input: &PlanInput) -> u64 {

@@ -3,12 +3,16 @@
 use super::input::{CacheTiers, PlanOrigin, PlanVolume, WindowLoad};
 use super::output::{ObjectiveOutcome, Performance};
 use crate::objective::{Objective, Operations, Target};
-use crate::performance::{Chance, Demand, OriginModel, OriginPrediction, Spread, WorkloadModel, predict};
+use crate::performance::{
+    Chance, Demand, OriginModel, OriginPrediction, Prediction, Spread, WorkloadModel, predict,
+};
 
 /// Windows that are evaluated at most; of more, every n-th by total load and the busiest (ours).
 pub(super) const WINDOWS_MAX: usize = 256;
 /// How many times its bound a number is taken for at most (ours): a floor that nothing is served for has none.
 const OVER_BOUND_MAX: f64 = 1e6;
+/// What an excess may be above its goal and reach it (ours): levels are found to 1e-10.
+pub(super) const GOAL_SLACK: f64 = 1e-9;
 /// Deviations from the medians beyond which no window is looked for (ours).
 const DEVIATIONS_MAX: f64 = 6.0;
 
@@ -166,10 +170,58 @@ impl<'a> Stage<'a> {
         (workloads, predicted)
     }
 
+    /// Whether the excess of every volume comes to `goals` with caches of `blocks`, as [`Stage::evaluate`] would say.
+    ///
+    /// Most of what that takes is finding the level that just enough windows keep; whether enough keep a given one is a
+    /// single look at them.
+    pub(super) fn reaches(&self, blocks: &[u64], goals: &[f64]) -> bool {
+        let mut judged = self.none_judged();
+        for Window { loads, weight, seconds } in &self.windows {
+            let (workloads, predicted) = self.predict(loads, blocks);
+            let chance = Chance::new(&self.model, &workloads, &predicted, *seconds);
+            for (at, (workload, got)) in workloads.iter().zip(&predicted.workloads).enumerate() {
+                if loads[at].requests() > 0 {
+                    self.judge(at, (workload, got), &chance, *weight, &mut judged[at]);
+                }
+            }
+        }
+        let all_of = |at: usize| {
+            let objectives = self.volumes[at].objectives.iter().zip(&judged[at]);
+            let mut each = objectives.map(|(objective, judged)| {
+                Windows::new(objective, judged).map_or(-1.0 <= goals[at] + GOAL_SLACK, |windows| {
+                    windows.are_enough_at(1.0 + goals[at] + GOAL_SLACK)
+                })
+            });
+            each.all(|reached| reached)
+        };
+        (0..self.volumes.len()).all(all_of)
+    }
+
+    /// For every objective of every volume, what its windows come to, and how many each stands for: nothing yet.
+    fn none_judged(&self) -> Vec<Vec<Vec<(Spread, f64)>>> {
+        self.volumes.iter().map(|volume| vec![Vec::new(); volume.objectives.len()]).collect()
+    }
+
+    /// Adds a window to what is judged of the objectives of the volume `at`.
+    fn judge(
+        &self,
+        at: usize,
+        (workload, got): (&WorkloadModel, &Prediction),
+        chance: &Chance,
+        weight: f64,
+        judged: &mut [Vec<(Spread, f64)>],
+    ) {
+        for (objective, judged) in self.volumes[at].objectives.iter().zip(judged) {
+            if is_judged(objective, workload, got) {
+                let spread = chance.spread(workload, got, objective);
+                judged.push((over_bound(objective, spread), weight));
+            }
+        }
+    }
+
     /// All windows with caches of `blocks`.
     pub(super) fn evaluate(&self, blocks: &[u64]) -> Evaluation {
-        let mut judged: Vec<Vec<Vec<(Spread, f64)>>> =
-            self.volumes.iter().map(|volume| vec![Vec::new(); volume.objectives.len()]).collect();
+        let mut judged = self.none_judged();
         let mut sums = vec![Sums::default(); self.volumes.len()];
         let (mut busy, mut busy_peak, mut weights) = (0.0, 0.0f64, 0.0);
         for Window { loads, weight, seconds } in &self.windows {
@@ -183,12 +235,7 @@ impl<'a> Stage<'a> {
                     continue;
                 }
                 sums[at].add(workload, got, *weight, predicted.utilisation > 1.0);
-                for (objective, judged) in self.volumes[at].objectives.iter().zip(&mut judged[at]) {
-                    if is_judged(objective, workload, got) {
-                        let spread = chance.spread(workload, got, objective);
-                        judged.push((over_bound(objective, spread), *weight));
-                    }
-                }
+                self.judge(at, (workload, got), &chance, *weight, &mut judged[at]);
             }
         }
         let outcomes = self
@@ -214,7 +261,7 @@ impl<'a> Stage<'a> {
 }
 
 /// Whether the workload asks for enough in a window to judge it.
-fn is_judged(objective: &Objective, workload: &WorkloadModel, got: &crate::performance::Prediction) -> bool {
+fn is_judged(objective: &Objective, workload: &WorkloadModel, got: &Prediction) -> bool {
     let there = match objective.operations() {
         Operations::Reads => workload.read_share > 0.0,
         Operations::Writes => workload.read_share < 1.0,
@@ -239,25 +286,48 @@ fn over_bound(objective: &Objective, spread: Spread) -> Spread {
     }
 }
 
-/// What as many windows as must conform are at least as good as; kept where none was judged.
+/// The windows in which an objective is judged.
 ///
-/// Of `n` windows of which `k` may miss it is the level that `k` and a half are expected to be above: without chance
-/// that is the `k + 1`st worst window.
-fn outcome(objective: &Objective, judged: &[(Spread, f64)]) -> ObjectiveOutcome {
-    let total: f64 = judged.iter().map(|window| window.1).sum();
-    if total <= 0.0 {
-        return ObjectiveOutcome { met: true, conforming_share: None, value: None, excess: None };
+/// Of `n` of which `k` may miss it, `k` and a half are expected to be above the level that decides: without chance that is the
+/// `k + 1`st worst window.
+struct Windows<'a> {
+    judged: &'a [(Spread, f64)],
+    /// How many they stand for.
+    total: f64,
+    /// The share that must be at most the level.
+    wanted: f64,
+}
+
+impl<'a> Windows<'a> {
+    /// Those in which `objective` is `judged`; `None` where none was.
+    fn new(objective: &Objective, judged: &'a [(Spread, f64)]) -> Option<Windows<'a>> {
+        let total: f64 = judged.iter().map(|window| window.1).sum();
+        let may_miss = ((1.0 - objective.conforming_share) * total + 1e-9).floor();
+        (total > 0.0).then(|| Windows { judged, total, wanted: 1.0 - (may_miss + 0.5) / total })
     }
-    let share_at_most = |level: f64| {
-        judged.iter().map(|(spread, weight)| spread.share_at_most(level) * weight).sum::<f64>() / total
+
+    /// The share that is expected to be at most `level`.
+    fn share_at_most(&self, level: f64) -> f64 {
+        let at_most = |(spread, weight): &(Spread, f64)| spread.share_at_most(level) * weight;
+        self.judged.iter().map(at_most).sum::<f64>() / self.total
+    }
+
+    /// Whether as many as must conform are at most `level`.
+    fn are_enough_at(&self, level: f64) -> bool {
+        self.share_at_most(level) >= self.wanted
+    }
+}
+
+/// What as many windows as must conform are at least as good as; kept where none was judged.
+fn outcome(objective: &Objective, judged: &[(Spread, f64)]) -> ObjectiveOutcome {
+    let Some(windows) = Windows::new(objective, judged) else {
+        return ObjectiveOutcome { met: true, conforming_share: None, value: None, excess: None };
     };
-    let may_miss = ((1.0 - objective.conforming_share) * total + 1e-9).floor();
-    let wanted = 1.0 - (may_miss + 0.5) / total;
-    let level = level_of(judged, |level| share_at_most(level) >= wanted);
+    let level = level_of(judged, |level| windows.are_enough_at(level));
     let excess = level - 1.0;
     ObjectiveOutcome {
         met: excess <= 0.0,
-        conforming_share: Some(share_at_most(1.0)),
+        conforming_share: Some(windows.share_at_most(1.0)),
         value: Some(match objective.target {
             Target::Latency { .. } => objective.bound() * level,
             Target::IopsFloor { .. } | Target::BandwidthFloor { .. } => objective.bound() / level,
@@ -308,13 +378,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(
-        &mut self,
-        workload: &WorkloadModel,
-        got: &crate::performance::Prediction,
-        weight: f64,
-        overloaded: bool,
-    ) {
+    fn add(&mut self, workload: &WorkloadModel, got: &Prediction, weight: f64, overloaded: bool) {
         let reads = got.rate * workload.read_share * weight;
         let writes = got.rate * (1.0 - workload.read_share) * weight;
         self.windows += weight;

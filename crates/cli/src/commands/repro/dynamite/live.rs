@@ -248,7 +248,8 @@ pub(super) fn run(seed: u64, periods: u64, image: Option<&Path>) -> Result<Found
     processes.0.push(spawn(at, "control", "control.toml")?);
     wait_for(&at.join("control.sock"))?;
     let seconds = PHASES_S[3];
-    say(format_args!("{periods} periods of {seconds} s are played with real processes"));
+    let many = if periods == 1 { "period of" } else { "periods of" };
+    say(format_args!("{periods} {many} {seconds} s played with real processes"));
     let connect = |name: &str| -> Result<Arc<dyn Origin>, Failure> {
         let uri = Uri::unix(at.join("proxy.sock"), name);
         let origin =
