@@ -109,10 +109,13 @@ pub struct ObjectiveOutcome {
     pub excess: Option<f64>,
 }
 
+/// The excess of what nothing is asked of: a latency of nothing.
+pub(super) const SLACK_MAX: f64 = -1.0;
+
 impl ObjectiveOutcome {
     /// The excess, or all the slack that there can be where none was judged.
     pub(super) fn excess_or_slack(&self) -> f64 {
-        self.excess.unwrap_or(-1.0)
+        self.excess.unwrap_or(SLACK_MAX)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One origin over the windows of its volumes' loads: what the planner asks for every choice of caches.
 
 use super::input::{CacheTiers, PlanOrigin, PlanVolume, WindowLoad};
-use super::output::{ObjectiveOutcome, Performance};
+use super::output::{ObjectiveOutcome, Performance, SLACK_MAX};
 use crate::objective::{Objective, Operations, Target};
 use crate::performance::{
     Chance, Demand, OriginModel, OriginPrediction, Prediction, Spread, WorkloadModel, predict,
@@ -188,7 +188,7 @@ impl<'a> Stage<'a> {
         let all_of = |at: usize| {
             let objectives = self.volumes[at].objectives.iter().zip(&judged[at]);
             let mut each = objectives.map(|(objective, judged)| {
-                Windows::new(objective, judged).map_or(-1.0 <= goals[at] + GOAL_SLACK, |windows| {
+                Windows::new(objective, judged).map_or(SLACK_MAX <= goals[at] + GOAL_SLACK, |windows| {
                     windows.are_enough_at(1.0 + goals[at] + GOAL_SLACK)
                 })
             });

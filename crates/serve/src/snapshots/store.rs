@@ -90,9 +90,15 @@ impl StoreError {
                     | RingError::Lost { .. }
             ),
             StoreError::Database(error) => matches!(error, DatabaseError::Overtaken { .. }),
-            StoreError::Folder(_) | StoreError::Open(_) => false,
+            // Another may have room where an older snapshot of its own is.
+            StoreError::Folder(error) => is_full(error),
+            StoreError::Open(_) => false,
         }
     }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// The snapshots of all volumes.
@@ -157,8 +163,7 @@ impl SnapshotStore {
                 let mut dropped = 0;
                 while let Err(error) = folder.write(volume, header.sequence, bytes) {
                     // The new one says more than old ones do, which would keep it out for good.
-                    let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-                    match if is_full { folder.make_room(volume, config.keep, expired)? } else { 0 } {
+                    match if is_full(&error) { folder.make_room(volume, config.keep, expired)? } else { 0 } {
                         0 => return Err(error),
                         count => dropped += count,
                     }
@@ -269,6 +274,23 @@ mod tests {
             assert!(write(6, 9000) >= 1, "{}", config.place);
             assert_eq!(read(9060).last(), Some(&6), "{}", config.place);
             assert_eq!(read(9061), [0; 0], "{}", config.place);
+        }
+    }
+
+    #[test]
+    fn what_keeps_one_snapshot_from_being_written_need_not_keep_others() {
+        let folder = |kind: ErrorKind| StoreError::from(io::Error::from(kind));
+        for (error, is_of_one) in [
+            (folder(ErrorKind::StorageFull), true),
+            (folder(ErrorKind::QuotaExceeded), true),
+            (folder(ErrorKind::PermissionDenied), false),
+            (RingError::TooLong { found: 2, most: 1 }.into(), true),
+            (RingError::Overtaken { found: 2, own: 1 }.into(), true),
+            (RingError::Silent.into(), false),
+            (DatabaseError::Overtaken { found: 2, own: 1 }.into(), true),
+            (DatabaseError::NoDatabase.into(), false),
+        ] {
+            assert_eq!(error.is_of_one_volume(), is_of_one, "{error}");
         }
     }
 }
