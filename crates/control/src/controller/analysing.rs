@@ -129,13 +129,14 @@ impl Controller {
                 blocks.saturating_sub(party.blocks) * self.volumes[&party.id].block_bytes()
             })
             .sum();
+        let hosts_free = self.hosts_free();
         let plight = Plight {
             place,
             judged: &judged,
             open: &open,
             planned: &planned,
             free: self.capacity.saturating_sub(self.claimed()).saturating_sub(Bytes(ordered)),
-            hosts_free: &self.hosts_free(),
+            hosts_free: &hosts_free,
         };
         let (solutions, limited) = self.solutions(scene, &plight);
         let is_limited = limited.is_some() && is_reached(&solutions);
@@ -153,7 +154,7 @@ impl Controller {
             Fact::number("origin_utilisation", scene.utilisation, ""),
             Fact::number("origin_servers", scene.origin.servers, ""),
             Fact::text("model", scene.basis),
-            Fact::number("free", plight.free.as_f64(), "bytes"),
+            Fact::number("free", self.free_told(plight.free, &hosts_free).as_f64(), "bytes"),
         ];
         let alternatives = self.alternatives(scene, &solutions, best.is_some(), plight.free);
         let name = self.volumes[&victim].spec.name.clone();
@@ -274,34 +275,38 @@ impl Controller {
             if !relevant {
                 continue;
             }
+            // Where what there is is not filled, more would help nobody yet, and what can be cached no further may be mended by what is still to come.
+            let filled = party.used() * 20 >= party.blocks * 19 || self.config.feedback.law == Law::Plain;
+            let awaited = self.awaited(party.id).filter(|_| !filled);
             match self.check_cacheable(scene, party) {
-                // Where what there is is not filled, more would help nobody yet.
-                Ok(()) => {
-                    let filled = party.used() * 20 >= party.blocks * 19;
-                    *cacheable = filled || self.config.feedback.law == Law::Plain;
-                    open.awaited.extend(self.awaited(party.id).filter(|_| !*cacheable));
-                }
+                Ok(()) => *cacheable = filled,
                 Err(reason) => {
                     open.curve_missing |= matches!(reason, NotCacheable::CurveUnknown { .. });
                     open.may_help &= party.id != victim
                         || matches!(reason, NotCacheable::NoReuse { .. } | NotCacheable::NoMemory);
-                    let name = &self.volumes[&party.id].spec.name;
-                    let facts = vec![
-                        Fact::text("reason", reason.to_string()),
-                        Fact::text("violated", &self.volumes[&victim].spec.name),
-                    ];
-                    let summary = format!("a cache cannot help {name}: {reason}");
-                    outcome.decisions.push(self.decision(
-                        at,
-                        party.id,
-                        DecisionKind::NotCacheable,
-                        summary,
-                        facts,
-                    ));
+                    if awaited.is_none() {
+                        outcome.decisions.push(self.tell_not_cacheable(at, party.id, victim, &reason));
+                    }
                 }
             }
+            open.awaited.extend(awaited);
         }
         open
+    }
+
+    fn tell_not_cacheable(
+        &self,
+        at: Nanos,
+        id: VolumeId,
+        victim: VolumeId,
+        reason: &NotCacheable,
+    ) -> Decision {
+        let facts = vec![
+            Fact::text("reason", reason.to_string()),
+            Fact::text("violated", &self.volumes[&victim].spec.name),
+        ];
+        let summary = format!("a cache cannot help {}: {reason}", self.volumes[&id].spec.name);
+        self.decision(at, id, DecisionKind::NotCacheable, summary, facts)
     }
 
     /// Why none of the solutions is one; `None` where a cache that is still to come is awaited.
@@ -313,7 +318,7 @@ impl Controller {
         before: f64,
     ) -> Option<String> {
         let Plight { open, planned, hosts_free, .. } = *plight;
-        if solutions.is_empty() && !open.awaited.is_empty() {
+        if !open.awaited.is_empty() {
             return None;
         }
         let most = |at: usize| self.tenant(scene, at, planned[at], Some(hosts_free)).blocks_max;

@@ -94,6 +94,15 @@ impl Controller {
         HostsFree(self.hosts.iter().map(room).collect())
     }
 
+    /// Of what nobody has of the capacity, what hosts say that they can give, where they say so. To be told, not to be reckoned with: a cache may grow within what its
+    /// appliance has already, which no host calls free.
+    pub(super) fn free_told(&self, unclaimed: Bytes, hosts: &HostsFree) -> Bytes {
+        if self.hosts_said.is_empty() {
+            return unclaimed;
+        }
+        unclaimed.min(hosts.0.iter().map(|room| room.memory).sum())
+    }
+
     pub(super) fn choose_host(&self, id: VolumeId, blocks: u64, used: &HostsUsed) -> Option<HostId> {
         let volume = &self.volumes[&id];
         if self.hosts.is_empty() {
@@ -348,6 +357,17 @@ mod tests {
         assert_eq!(free(None), (Bytes::mib(6), Bytes::mib(5)));
         assert_eq!(free(Some(5)), (Bytes::mib(5), Bytes::mib(3)));
         assert_eq!(free(Some(50)), (Bytes::mib(6), Bytes::mib(5)));
+    }
+
+    #[test]
+    fn no_more_is_told_to_be_free_than_hosts_say_together() {
+        let told =
+            |controller: &Controller, mib| controller.free_told(Bytes::mib(mib), &controller.hosts_free());
+        let mut controller = on_hosts(&[8, 8]);
+        assert_eq!(told(&controller, 50), Bytes::mib(50));
+        controller.observe_hosts(&said(Bytes::mib(3), false));
+        assert_eq!(told(&controller, 50), Bytes::mib(3 + 8));
+        assert_eq!(told(&controller, 5), Bytes::mib(5));
     }
 
     #[test]

@@ -311,6 +311,28 @@ fn what_is_granted_and_what_is_ordered_is_not_free() {
 }
 
 #[test]
+fn who_has_a_cache_that_is_being_made_is_told_to_wait_for_it_and_not_that_nothing_helps() {
+    let told = |change: fn(&mut Controller)| {
+        let mut controller = three();
+        controller.config.neighbours_max = 0;
+        // It has all that it may have, and the objective is beyond reach with that.
+        volume(&mut controller, FIRST).spec.maximum = Some(Bytes(100 * 4096));
+        grant(&mut controller).age = 1_000;
+        change(&mut controller);
+        let decisions = analysed(&mut controller, &[FIRST], BTreeMap::new());
+        decisions
+            .iter()
+            .map(|told| told.kind)
+            .filter(|kind| *kind != DecisionKind::InterferenceJudged)
+            .collect::<Vec<_>>()
+    };
+    let makes = |controller: &mut Controller| grant(controller).awaited_since = Some(0);
+    assert_eq!(told(makes), [DecisionKind::CacheAwaited]);
+    let is_full = |controller: &mut Controller| volume(controller, FIRST).used_blocks = 100;
+    assert_eq!(told(is_full), [DecisionKind::NotCacheable, DecisionKind::NothingHelps]);
+}
+
+#[test]
 fn where_no_curve_is_known_that_is_why_nothing_helps() {
     let mut controller = three();
     for id in [FIRST, SECOND, THIRD] {
