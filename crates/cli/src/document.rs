@@ -65,6 +65,11 @@ impl Document {
         Failure::new(format!("`{}`, line {line_number}, `{key}`: {message}", self.file))
     }
 
+    /// A failure about `key`, which stands nowhere.
+    pub(crate) fn failure_of_absent(&self, key: &str, message: impl Display) -> Failure {
+        Failure::new(format!("`{}`, `{key}`: {message}", self.file))
+    }
+
     /// What the document holds. Unknown keys and values of a wrong type are failures where `T` says so.
     pub(crate) fn parse<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         toml::from_str(&self.text).map_err(|error: toml::de::Error| {

@@ -7,6 +7,8 @@ pub fn spoken(message: &str) -> String {
         return format!("{}, expected {}", found_word(found), expected_word(expected));
     }
     match message.strip_prefix("unknown variant ") {
+        // What the parser itself says of a word that is none.
+        None if message == "wanted string or table" => "expected one of its words in quotes".to_owned(),
         Some(rest) if rest.contains(", expected ") => rest.to_owned(),
         _ => message.to_owned(),
     }
@@ -104,6 +106,7 @@ mod tests {
             ("inner = { type = \"process\", program = 5 }", "`5`, expected a text in quotes"),
             ("inner = { type = \"other\" }", "`other`, expected `process`"),
             ("kind = \"three\"", "`three`, expected `one` or `two`"),
+            ("kind = 2", "expected one of its words in quotes"),
             ("numbr = 1", "unknown field `numbr`, expected one of `number`"),
             ("inner = {}", "missing field `type`"),
         ] {

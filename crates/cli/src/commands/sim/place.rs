@@ -7,12 +7,12 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// A failure about `key`, as in `volume[0].load[1].rate`: at its line, or at that of the nearest table around it.
+/// A failure about `key`, as in `volume[0].load[1].rate`: at its line, or at that of the nearest table around it, or at none where it stands nowhere.
 pub(super) fn failure(document: &Document, key: &str, message: impl Display) -> Failure {
     let text = document.text();
     let place = DeTable::parse(text).ok().and_then(|table| span_of(&table, key));
     let Some((span, exact)) = place else {
-        return document.failure(&(0..0), format_args!("`{key}`: {message}"));
+        return document.failure_of_absent(key, message);
     };
     // Of a line with several keys, as an inline table is, the document names the first.
     let line = text[..span.start].rfind('\n').map_or(0, |end| end + 1);
@@ -60,5 +60,14 @@ mod tests {
         assert_eq!(at("volume[0].load[1].rate"), Some(("22".to_owned(), true)));
         assert_eq!(at("volume[0].load[1].think").unwrap(), ("{ rate = 22 }".to_owned(), false));
         assert_eq!(at("nothing"), None);
+    }
+
+    #[test]
+    fn a_failure_names_the_line_of_its_key_or_of_what_lies_around_it_or_none() {
+        let document = Document::of("file", "name = \"x\"\n[[volume]]\nname = \"v\"\n");
+        let told = |key: &str| failure(&document, key, "wrong").message().to_owned();
+        assert_eq!(told("volume[0].name"), "`file`, line 3, `name`: wrong");
+        assert_eq!(told("volume[0].size"), "`file`, line 2, `[[volume]]`: `volume[0].size`: wrong");
+        assert_eq!(told("origin"), "`file`, `origin`: wrong");
     }
 }
