@@ -9,6 +9,7 @@ mod devices;
 mod error;
 mod expected;
 mod observe;
+mod promised;
 mod rates;
 mod reservation;
 mod text;

@@ -5,16 +5,12 @@
 
 use super::arithmetic::Part;
 use super::{
-    ArrivalKind, Flag, LoadTable, OriginKind, OriginTable, Popularity, Promise, Raid, Scenario,
-    ScenarioError, Sizing, VolumeTable,
+    Flag, LoadTable, OriginKind, OriginTable, Popularity, Raid, Scenario, ScenarioError, Sizing, VolumeTable,
 };
 use crate::load::{REPEAT_AFTER_MIN, Traces, beginning};
 use crate::outcome::IntervalRow;
 use crate::simulation::Requests;
-use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
-use forebay_workload::LatencyHistogram;
-use std::ops::Range;
 
 /// Closed loops that could ask for more requests than this are flagged: the run may take a quarter of an hour, or be ended (ours).
 const CLOSED_REQUESTS_MAX: f64 = 1e9;
@@ -92,7 +88,7 @@ pub(super) fn per_second(rate: f64) -> String {
     if rate >= 10.0 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.2}") }
 }
 
-fn begins_too_late(from: Nanos, end: Nanos) -> String {
+pub(super) fn begins_too_late(from: Nanos, end: Nanos) -> String {
     format!("it begins at {from}, and the run ends at {end}")
 }
 
@@ -102,7 +98,7 @@ fn bytes_per_second(bytes: f64) -> String {
 
 impl Scenario {
     /// Whether any of a volume's reads may be answered without its origin.
-    fn may_be_cached(&self, volume: &VolumeTable) -> bool {
+    pub(super) fn may_be_cached(&self, volume: &VolumeTable) -> bool {
         if volume.tier.is_some() {
             return true;
         }
@@ -198,14 +194,14 @@ impl Scenario {
     }
 
     /// How much of the time from `from` to `until` the sums and windows of whole control intervals are of.
-    fn in_whole_intervals(&self, from: Nanos, until: Nanos) -> Nanos {
+    pub(super) fn in_whole_intervals(&self, from: Nanos, until: Nanos) -> Nanos {
         let interval = self.cache.interval.0.max(1);
         let last = until.0.div_ceil(interval).min(self.duration.0 / interval);
         Nanos(last.saturating_sub(from.0.div_ceil(interval)) * interval)
     }
 
     /// When the first window begins that counts, of windows that follow each other from the first whole control interval on.
-    fn first_window(&self, from: Nanos, window: Nanos) -> Nanos {
+    pub(super) fn first_window(&self, from: Nanos, window: Nanos) -> Nanos {
         let interval = self.cache.interval.0.max(1);
         let first = from.0.div_ceil(interval).saturating_mul(interval);
         let before = self.measure_from.0.saturating_sub(first).div_ceil(window.0.max(1));
@@ -232,161 +228,6 @@ impl Scenario {
         });
         let late = loads.chain(hangs).filter(|(_, from)| *from >= end);
         flags.extend(late.map(|(key, from)| Flag { key, message: begins_too_late(from, end) }));
-    }
-
-    /// Objectives that say nothing: their time or their windows lie outside the run, or nobody asks for so much.
-    pub(super) fn flag_objectives(&self, flags: &mut Vec<Flag>) {
-        for Promise { key: owner, table, .. } in &self.promises() {
-            let mut flag = |key: &str, message: String| {
-                flags.push(Flag { key: format!("{owner}.{key}"), message });
-            };
-            let until = table.until.unwrap_or(self.duration).min(self.duration);
-            let window = table
-                .objective()
-                .map_or(Nanos::ZERO, |objective| objective.in_whole(self.cache.interval).window);
-            let measured = self.in_whole_intervals(self.first_window(table.from, window), until);
-            if table.from >= self.duration {
-                flag("from", begins_too_late(table.from, self.duration));
-            } else if measured < window {
-                flag(
-                    "window",
-                    format!(
-                        "no window of {window} can end within the {measured} of whole control intervals in which it stands and is measured"
-                    ),
-                );
-            }
-            let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
-                continue;
-            };
-            if let Some(message) =
-                table.objective().and_then(|objective| self.below_origin(volume, &objective))
-            {
-                flag("latency", message);
-            }
-            if let Some((key, message)) = table
-                .objective()
-                .and_then(|objective| self.floor_of_nobody(volume, &objective, table.from..until))
-            {
-                flag(key, message);
-            }
-        }
-    }
-
-    /// What is wrong with a floor of more than all that is asked of a volume while it stands, by its key.
-    fn floor_of_nobody(
-        &self,
-        volume: &VolumeTable,
-        objective: &Objective,
-        stands: Range<Nanos>,
-    ) -> Option<(&'static str, String)> {
-        let (floor, operations, is_bytes) = match objective.target {
-            Target::IopsFloor { at_least, operations } => (at_least, operations, false),
-            Target::BandwidthFloor { at_least, operations } => (at_least, operations, true),
-            Target::Latency { .. } => return None,
-        };
-        let asked = |load: &LoadTable| {
-            let rate = match load.arrivals {
-                ArrivalKind::Poisson | ArrivalKind::Constant => load.rate?,
-                ArrivalKind::Idle => 0.0,
-                // As much as is answered, or as a trace says.
-                _ => return None,
-            };
-            let share = match operations {
-                Operations::Reads => load.read_share,
-                Operations::Writes => 1.0 - load.read_share,
-                Operations::All => 1.0,
-            };
-            Some(rate * share * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 })
-        };
-        let there = |(number, load): &(usize, &LoadTable)| {
-            load.from < stands.end && self.end_of_load(volume, *number) > stands.start
-        };
-        let loads = volume.load.iter().enumerate().filter(there).map(|(_, load)| load);
-        let most = loads.map(asked).try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
-        let what = match operations {
-            Operations::Reads => "reads",
-            Operations::Writes => "writes",
-            Operations::All => "requests",
-        };
-        let name = &volume.name;
-        let (key, message) = if is_bytes {
-            let (most, floor) = (Bytes(most as u64), Bytes(floor as u64));
-            (
-                "bandwidth_per_second",
-                format!(
-                    "nobody asks `{name}` for {what} of more than {most} per second: a floor of {floor} cannot be missed"
-                ),
-            )
-        } else {
-            (
-                "iops",
-                format!(
-                    "nobody asks `{name}` for more than {} {what}/s: a floor of {} cannot be missed",
-                    per_second(most),
-                    per_second(floor),
-                ),
-            )
-        };
-        // Shares of a rate are rounded.
-        (floor > most * (1.0 + 1e-9)).then_some((key, message))
-    }
-
-    /// What is wrong with a latency that random requests which no cache answers do not have even where nothing waits: a mean, or a percentile where all take as long.
-    fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
-        let Target::Latency { statistic, at_most, operations } = objective.target else { return None };
-        let is_random = |load: &LoadTable| {
-            let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
-            is_drawn && load.popularity != Popularity::Sequential
-        };
-        if !volume.load.iter().all(is_random) {
-            return None;
-        }
-        // Writes are written through, unless a tier takes them. The load with the fewest is the one that could keep it.
-        let is_cached = self.may_be_cached(volume);
-        let writes = volume.load.iter().map(|load| 1.0 - load.read_share).fold(1.0, f64::min);
-        let has_writes = volume.load.iter().any(|load| load.read_share < 1.0);
-        let share = match operations {
-            _ if !is_cached => 1.0,
-            _ if self.writes_may_be_taken(volume) => 0.0,
-            Operations::Writes => f64::from(u8::from(has_writes)),
-            Operations::Reads => 0.0,
-            Operations::All => writes,
-        };
-        let origin = &self.origin[self.origin_of(volume)?];
-        let bytes = volume.load.iter().map(|load| load.request_bytes(volume)).min()?;
-        let least = origin.random_least(bytes)?;
-        let (hit, links) = (self.hit_least(volume), origin.link_latency + origin.link_latency);
-        let (statistic, on_average, reachable) = match statistic {
-            Statistic::Mean => (
-                "mean".to_owned(),
-                " on average",
-                hit + Nanos::from_secs_f64(share * (least + links).as_secs_f64()),
-            ),
-            // Judged by what a histogram tells of it.
-            Statistic::Percentile(percentile) if origin.takes_as_long() && share >= 1.0 => {
-                (format!("p{percentile}"), "", LatencyHistogram::told(hit + links + least))
-            }
-            Statistic::Percentile(_) => return None,
-        };
-        let (whom, what) = match is_cached {
-            true if share < 1.0 => {
-                (format!("no cache answers the writes, {:.0} % of what is asked of", 100.0 * share), "write")
-            }
-            true => ("no cache answers writes of".to_owned(), "write"),
-            false => ("no cache may hold any of".to_owned(), "request"),
-        };
-        let way = hit + links;
-        let told = match reachable > hit + links + least {
-            true => format!(", which is told as {reachable}"),
-            false => String::new(),
-        };
-        (at_most < reachable && share > 0.0).then(|| {
-            format!(
-                "{whom} `{}`, and a random {what} takes origin `{}` {least}{on_average} without a queue, and {way} on the way{told}: \
-                 a {statistic} of {at_most} cannot be kept",
-                volume.name, origin.name
-            )
-        })
     }
 
     /// Closed loops that hits could make run for very long.
