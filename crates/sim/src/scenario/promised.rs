@@ -3,12 +3,39 @@
 //! Flagged is a promise that says nothing, as it cannot be missed or is never judged, or that cannot be kept. It is *not* a prediction: what queues and caches
 //! make of a promise is the run's. Invariant: what is said to be out of reach is out of reach of any order of the queues and any cache.
 
-use super::rates::{begins_too_late, per_second};
-use super::{ArrivalKind, Flag, LoadTable, Popularity, Promise, Scenario, VolumeTable};
+use super::arithmetic::all_in_one_place;
+use super::rates::{Random, begins_too_late, per_second};
+use super::{ArrivalKind, Flag, LoadTable, OriginKind, Popularity, Promise, Scenario, VolumeTable};
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::LatencyHistogram;
 use std::ops::Range;
+
+/// How much more than on average servers whose times vary may do in a window: 1,000 requests a window vary by 3 % (ours).
+const BY_CHANCE: f64 = 0.1;
+
+/// Whether the requests of a load are drawn, and not one behind the other.
+fn is_random(load: &LoadTable) -> bool {
+    let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
+    is_drawn && load.popularity != Popularity::Sequential
+}
+
+/// The share of a load's requests that an objective counts.
+fn share_of(operations: Operations, load: &LoadTable) -> f64 {
+    match operations {
+        Operations::Reads => load.read_share,
+        Operations::Writes => 1.0 - load.read_share,
+        Operations::All => 1.0,
+    }
+}
+
+fn in_words(operations: Operations) -> &'static str {
+    match operations {
+        Operations::Reads => "reads",
+        Operations::Writes => "writes",
+        Operations::All => "requests",
+    }
+}
 
 impl Scenario {
     /// Objectives that say nothing: their time or their windows lie outside the run, or nobody asks for so much.
@@ -40,10 +67,12 @@ impl Scenario {
             {
                 flag("latency", message);
             }
-            if let Some((key, message)) = table
-                .objective()
-                .and_then(|objective| self.floor_of_nobody(volume, &objective, table.from..until))
-            {
+            let Some(objective) = table.objective() else { continue };
+            let stands = table.from..until;
+            let floor = self
+                .floor_of_nobody(volume, &objective, &stands)
+                .or_else(|| Some(("iops", self.floor_beyond_origin(volume, &objective, &stands)?)));
+            if let Some((key, message)) = floor {
                 flag(key, message);
             }
         }
@@ -54,7 +83,7 @@ impl Scenario {
         &self,
         volume: &VolumeTable,
         objective: &Objective,
-        stands: Range<Nanos>,
+        stands: &Range<Nanos>,
     ) -> Option<(&'static str, String)> {
         let (floor, operations, is_bytes) = match objective.target {
             Target::IopsFloor { at_least, operations } => (at_least, operations, false),
@@ -68,23 +97,16 @@ impl Scenario {
                 // As much as is answered, or as a trace says.
                 _ => return None,
             };
-            let share = match operations {
-                Operations::Reads => load.read_share,
-                Operations::Writes => 1.0 - load.read_share,
-                Operations::All => 1.0,
-            };
-            Some(rate * share * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 })
+            Some(
+                rate * share_of(operations, load)
+                    * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 },
+            )
         };
-        let there = |(number, load): &(usize, &LoadTable)| {
-            load.from < stands.end && self.end_of_load(volume, *number) > stands.start
-        };
-        let loads = volume.load.iter().enumerate().filter(there).map(|(_, load)| load);
-        let most = loads.map(asked).try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
-        let what = match operations {
-            Operations::Reads => "reads",
-            Operations::Writes => "writes",
-            Operations::All => "requests",
-        };
+        let most = self
+            .loads_within(volume, stands)
+            .map(asked)
+            .try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
+        let what = in_words(operations);
         let name = &volume.name;
         let (key, message) = if is_bytes {
             let (most, floor) = (Bytes(most as u64), Bytes(floor as u64));
@@ -108,13 +130,74 @@ impl Scenario {
         (floor > most * (1.0 + 1e-9)).then_some((key, message))
     }
 
+    /// What is wrong with a floor of more requests than the origin ever serves of those that go with so many and that nothing before it answers.
+    fn floor_beyond_origin(
+        &self,
+        volume: &VolumeTable,
+        objective: &Objective,
+        stands: &Range<Nanos>,
+    ) -> Option<String> {
+        let Target::IopsFloor { at_least: floor, operations } = objective.target else { return None };
+        let origin = &self.origin[self.origin_of(volume)?];
+        let cached = self.may_be_cached(volume);
+        // The most of these requests per second with a load, and the capacity that bounds them.
+        let most = |load: &LoadTable| {
+            if !is_random(load) {
+                return None;
+            }
+            let asked = Random {
+                bytes: load.request_bytes(volume),
+                reads: load.read_share,
+                writes: 1.0 - load.read_share,
+                reads_may_hit: cached,
+                writes_may_hit: cached && self.writes_may_be_taken(volume),
+            };
+            let reaches = asked.reaching(1.0);
+            let capacity = origin.capacity(&[reaches]);
+            (reaches.rate > 0.0)
+                .then(|| (capacity.at_most / reaches.rate * share_of(operations, load), reaches, capacity))
+        };
+        let loads = self.loads_within(volume, stands).map(most);
+        // One load under which it can be kept is enough.
+        let (most, reaches, capacity) = loads
+            .reduce(|one, other| if one.as_ref()?.0 > other.as_ref()?.0 { one } else { other })
+            .flatten()?;
+        let whom = match reaches.rate < 1.0 {
+            true => format!("no cache answers {:.0} % of what is asked of", 100.0 * reaches.rate),
+            false => "no cache answers any of what is asked of".to_owned(),
+        };
+        let what = in_words(operations);
+        // Of servers whose times vary it is what they do on average: in a window by chance more.
+        let is_by_chance = origin.kind == OriginKind::Servers && !origin.takes_as_long();
+        let at_most = if is_by_chance { most * (1.0 + BY_CHANCE) } else { most * (1.0 + 1e-9) };
+        (floor > at_most).then(|| {
+            format!(
+                "{whom} `{}`, and origin `{}` serves at most {} of that a second ({}){}: a floor of {} {what}/s cannot be kept",
+                volume.name,
+                origin.name,
+                per_second(capacity.at_most),
+                capacity.said(),
+                all_in_one_place(capacity.at_most / capacity.typical),
+                per_second(floor),
+            )
+        })
+    }
+
+    /// The loads of a volume of which something lies within a span.
+    fn loads_within<'a>(
+        &'a self,
+        volume: &'a VolumeTable,
+        span: &'a Range<Nanos>,
+    ) -> impl Iterator<Item = &'a LoadTable> {
+        let there = move |(number, load): &(usize, &LoadTable)| {
+            load.from < span.end && self.end_of_load(volume, *number) > span.start
+        };
+        volume.load.iter().enumerate().filter(there).map(|(_, load)| load)
+    }
+
     /// What is wrong with a latency that random requests which no cache answers do not have even where nothing waits: a mean, or a percentile where all take as long.
     fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
         let Target::Latency { statistic, at_most, operations } = objective.target else { return None };
-        let is_random = |load: &LoadTable| {
-            let is_drawn = !matches!(load.arrivals, ArrivalKind::Trace | ArrivalKind::Idle);
-            is_drawn && load.popularity != Popularity::Sequential
-        };
         if !volume.load.iter().all(is_random) {
             return None;
         }

@@ -429,23 +429,23 @@ impl Requests {
     }
 }
 
-/// What an open loop asks of an origin at random.
-struct Random {
+/// What a load asks of an origin at random.
+pub(super) struct Random {
     /// Of each request.
-    bytes: u64,
+    pub(super) bytes: u64,
     /// Per second.
-    reads: f64,
+    pub(super) reads: f64,
     /// Per second.
-    writes: f64,
+    pub(super) writes: f64,
     /// Whether a cache may answer reads.
-    reads_may_hit: bool,
+    pub(super) reads_may_hit: bool,
     /// Whether something before the origin may take writes; a cache writes them through.
-    writes_may_hit: bool,
+    pub(super) writes_may_hit: bool,
 }
 
 impl Random {
     /// What reaches the origin where a part of `hits` is answered before it, of what may be.
-    fn reaching(&self, hits: f64) -> Part {
+    pub(super) fn reaching(&self, hits: f64) -> Part {
         let left = |rate: f64, may_hit: bool| if may_hit { rate * (1.0 - hits) } else { rate };
         let (reads, writes) = (left(self.reads, self.reads_may_hit), left(self.writes, self.writes_may_hit));
         let rate = reads + writes;

@@ -91,6 +91,53 @@ fn means_below_an_origin_that_nothing_is_cached_of_are_flagged() {
 }
 
 #[test]
+fn floors_beyond_what_an_origin_serves_of_what_no_cache_answers_are_flagged() {
+    let flags = |memory: &str, floor: &str, load: &str, origin: &str| {
+        let text = GOOD
+            .replace("\"64MiB\"", memory)
+            .replace("latency = \"5ms\"", floor)
+            .replace("arrivals = \"poisson\", rate = 100", load)
+            .replace("service = \"10ms\"", origin);
+        let flags = scenario(&text).check().expect(floor);
+        flags.into_iter().map(|flag| format!("{}: {}", flag.key, flag.message)).collect::<Vec<_>>()
+    };
+    let (none, some, closed) = ("\"0B\"", "\"64MiB\"", "arrivals = \"closed\", clients = 64");
+    let constant = "service = \"10ms\"";
+    // Two servers that take 10 ms each.
+    assert_eq!(
+        flags(none, "iops = 201", closed, constant),
+        [
+            "objective[0].iops: no cache answers any of what is asked of `v`, and origin `o` serves at most 200 of that a second (2 at 10ms each): \
+             a floor of 201 requests/s cannot be kept"
+        ]
+    );
+    assert_eq!(flags(none, "iops = 200", closed, constant), [""; 0]);
+    assert_eq!(flags(some, "iops = 5000", closed, constant), [""; 0]);
+    // A quarter is written, and written through.
+    let mixed = "arrivals = \"closed\", clients = 64, read_share = 0.75";
+    let told = "objective[0].iops: no cache answers 25 % of what is asked of `v`, and origin `o` serves at most 200 of that a second (2 at 10ms each): \
+                a floor of";
+    assert_eq!(flags(some, "iops = 801", mixed, constant), [format!("{told} 801 requests/s cannot be kept")]);
+    assert_eq!(flags(some, "iops = 800", mixed, constant), [""; 0]);
+    let of = |floor: &str, operations: &str| {
+        flags(some, &format!("iops = {floor}\noperations = \"{operations}\""), mixed, constant)
+    };
+    assert_eq!(of("601", "reads"), [format!("{told} 601 reads/s cannot be kept")]);
+    assert_eq!(of("201", "writes"), [format!("{told} 201 writes/s cannot be kept")]);
+    assert_eq!((of("600", "reads"), of("200", "writes")), (Vec::new(), Vec::new()));
+    // By chance they do more, and one load under which it can be kept is enough.
+    let varies = "service = \"10ms\", distribution = \"exponential\"";
+    assert_eq!(flags(none, "iops = 219", closed, varies), [""; 0]);
+    assert_eq!(flags(none, "iops = 221", closed, varies).len(), 1);
+    let changes = format!("{closed}, read_share = 0 }}, {{ from = \"30s\", {closed}");
+    assert_eq!(flags(some, "iops = 300", &changes, constant), [""; 0]);
+    assert_eq!(flags(some, "iops = 300\nuntil = \"30s\"", &changes, constant).len(), 1);
+    // One behind the other is another matter.
+    let sequential = format!("{closed}, popularity = \"sequential\"");
+    assert_eq!(flags(none, "iops = 5000", &sequential, constant), [""; 0]);
+}
+
+#[test]
 fn objectives_that_say_nothing_and_loops_without_end_are_flagged() {
     let flags = |from: &str, to: &str| {
         let flags = scenario(&GOOD.replace(from, to)).check().expect(to);
