@@ -34,6 +34,10 @@ pub(crate) enum QmpError {
     },
 }
 
+fn stranger() -> io::Error {
+    io::Error::other("what listens there does not greet as QEMU does")
+}
+
 /// A connection to a monitor.
 pub(crate) struct Qmp {
     stream: UnixStream,
@@ -47,9 +51,18 @@ impl Qmp {
         let silent = |source| QmpError::Silent { command: "connect".to_owned(), source };
         let stream = connect_unix(path).map_err(silent)?;
         let mut qmp = Qmp { stream, received: Vec::new(), next_id: 0 };
-        let greeting = qmp.line(deadline).map_err(silent)?;
+        let is_late =
+            |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let greeting = qmp.line(deadline).map_err(|error| match error {
+            error if is_late(&error) => silent(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "no greeting in time; a monitor serves one client at a time: is another connected to it?",
+            )),
+            error if error.kind() == io::ErrorKind::Other => silent(stranger()),
+            error => silent(error),
+        })?;
         if greeting.get("QMP").is_none() {
-            return Err(silent(io::Error::other("what listens there does not greet as QEMU does")));
+            return Err(silent(stranger()));
         }
         qmp.run("qmp_capabilities", json!({}), deadline)?;
         Ok(qmp)
@@ -132,6 +145,15 @@ mod tests {
     }
 
     #[test]
+    fn a_monitor_that_does_not_greet_is_said_to_be_taken_perhaps() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let _listener = UnixListener::bind(&socket).unwrap();
+        let error = Qmp::connect(&socket, Deadline::after(Duration::from_millis(20))).err().unwrap();
+        assert!(error.to_string().contains("is another connected to it?"), "{error}");
+    }
+
+    #[test]
     fn events_are_passed_over_and_errors_told() {
         const GREETING: &str = "{\"QMP\": {\"version\": {}}}\r\n";
         const AGREED: &str = "{\"return\": {}, \"id\": 1}\r\n";
@@ -146,7 +168,8 @@ mod tests {
             matches!(&error, QmpError::Refused { description, .. } if description == "no such thing"),
             "{error}"
         );
-        assert!(matches!(monitor(&["SSH-2.0\r\n"]).1, Err(QmpError::Silent { .. })));
+        let told = monitor(&["SSH-2.0\r\n"]).1.unwrap_err().to_string();
+        assert!(told.contains("does not greet as QEMU does"), "{told}");
         assert!(matches!(monitor(&[GREETING]).1, Err(QmpError::Silent { .. })), "it goes away");
     }
 }

@@ -137,7 +137,7 @@ impl Noted {
 
 fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
-    let mut offered = Bytes::ZERO;
+    let (mut offered, mut cpus_offered) = (Bytes::ZERO, 0.0);
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
         if !is_file_name(name) || name.len() > HOST_NAME_BYTES_MAX {
@@ -171,18 +171,32 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
         for (key, found, expected) in wrong_with(provider) {
             noted.add(of(&format!("provider.{key}")), format!("{found} on `{name}`"), expected);
         }
-        if let Some(cpus) = cpus.filter(|cpus| !(*cpus > 0.0 && *cpus < 1e6)) {
-            noted.add(of("cpus"), format!("{cpus} on `{name}`"), "a number above 0, below 1e6");
-        } else if let (Some(cpus), Some(here)) = (cpus, processors().filter(|_| is_here))
-            && *cpus > here
-        {
-            let expected = format!("at most the {here} that this machine has, which the host is on");
-            noted.add(of("cpus"), format!("{cpus} on `{name}`"), expected);
+        match cpus {
+            None => {}
+            Some(cpus) if !(*cpus > 0.0 && *cpus < 1e6) => {
+                noted.add(of("cpus"), format!("{cpus} on `{name}`"), "a number above 0, below 1e6");
+            }
+            Some(_) if !is_here => {}
+            Some(cpus) if processors().is_some_and(|here| *cpus > here) => {
+                let here = processors().unwrap_or(*cpus);
+                let expected = format!("at most the {here} that this machine has, which the host is on");
+                noted.add(of("cpus"), format!("{cpus} on `{name}`"), expected);
+            }
+            Some(cpus) => {
+                let before = cpus_offered;
+                cpus_offered += cpus;
+                if let Some(here) = processors().filter(|here| before <= *here && cpus_offered > *here) {
+                    noted.add(
+                        of("cpus"),
+                        format!("{cpus} on `{name}`, with {before} on the hosts before it"),
+                        format!("at most the {here} that this machine has, on which all of them are"),
+                    );
+                }
+            }
         }
     }
 }
 
-/// An interface's name on Linux.
 fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }

@@ -364,6 +364,25 @@ mod tests {
     }
 
     #[test]
+    fn hosts_of_this_machine_offer_no_more_processors_together_than_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.toml");
+        let here = std::thread::available_parallelism().unwrap().get() as f64;
+        let read = |second: f64| {
+            let hosts = GOOD.replacen("memory = \"1GiB\"", "memory = \"1GiB\"\ncpus = 0.5", 1);
+            let host = format!("[[host]]\nname = \"h2\"\nmemory = \"1MiB\"\ncpus = {second}\n[[volume]]");
+            std::fs::write(&path, hosts.replacen("[[volume]]", &host, 1)).unwrap();
+            FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(here - 0.5), Ok(()));
+        let error = read(here - 0.25).unwrap_err();
+        assert!(
+            error.contains("`host[1].cpus`") && error.contains("with 0.5 on the hosts before it"),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn what_nobody_can_be_had_or_reached_by_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.toml");

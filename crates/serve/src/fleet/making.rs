@@ -46,6 +46,7 @@ pub(super) fn route(config: &FleetConfig, volume: &VolumeTable) -> Option<Box<dy
         RouteTable::Qmp { socket, node, first, reconnect_delay_s, device } => Box::new(QmpRoute {
             reconnect_delay_s: *reconnect_delay_s,
             device: device.clone(),
+            original: Some(volume.export(None)),
             ..QmpRoute::raw(socket, node, first)
         }),
         RouteTable::Address { address, interface, namespace } => {

@@ -1,6 +1,6 @@
 //! QEMU's block graph: below the node that a disk is attached to, one NBD client takes the place of another.
 //!
-//! Each disk needs a permanent node that passes everything through (`raw`, or a throttle), with the NBD client as its `file`:
+//! Each disk needs a permanent node that passes everything through (`raw`), with the NBD client as its `file`; filters belong above it:
 //!
 //! ```text
 //! -blockdev nbd,node-name=db-first,server.type=unix,server.path=/run/watch.sock,export=db
@@ -29,6 +29,7 @@ use crate::{Deadline, Endpoint};
 use forebay_nbd::{Transport, Uri};
 use serde_json::{Map, Value, json};
 use std::io;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -50,6 +51,8 @@ pub struct QmpRoute {
     pub reconnect_delay_s: u32,
     /// The guest's device on the permanent node, by its `id`: with it a path that is dead can be left.
     pub device: Option<String>,
+    /// Where `first` must lead to: another disk's data must not be taken for this one's. Not looked at unless set.
+    pub original: Option<Uri>,
 }
 
 /// What is known of a node.
@@ -65,7 +68,7 @@ impl QmpRoute {
     pub fn raw(socket: impl Into<PathBuf>, node: impl Into<String>, first: impl Into<String>) -> QmpRoute {
         let options = Map::from_iter([("driver".to_owned(), json!("raw"))]);
         let (socket, node, first) = (socket.into(), node.into(), first.into());
-        QmpRoute { socket, node, options, first, reconnect_delay_s: 0, device: None }
+        QmpRoute { socket, node, options, first, reconnect_delay_s: 0, device: None, original: None }
     }
 
     fn unheard(&self, reason: impl ToString) -> RouteError {
@@ -117,9 +120,46 @@ impl QmpRoute {
     fn in_force<'a>(&self, nodes: &'a [Node], entry: &str) -> Result<(&'a Node, u64), RouteError> {
         let top = nodes.iter().find(|node| node.name == entry);
         let top = top.ok_or_else(|| self.unheard(format!("it has no node `{entry}`")))?;
-        let ours = nodes.iter().filter(|node| node.file == top.file);
-        let epoch = ours.filter_map(|node| self.parse(&node.name)).map(|(epoch, _)| epoch).max();
+        let below: Vec<&Node> =
+            nodes.iter().filter(|node| node.file == top.file && self.is_client(&node.name)).collect();
+        self.check_graph(top, &below).map_err(|reason| self.unheard(reason))?;
+        let epoch = below.iter().filter_map(|node| self.parse(&node.name)).map(|(epoch, _)| epoch).max();
         Ok((top, epoch.unwrap_or(0)))
+    }
+
+    /// Whether a node is the first NBD client, or one of ours.
+    fn is_client(&self, name: &str) -> bool {
+        name == self.first || self.parse(name).is_some()
+    }
+
+    /// What is wrong with a graph in which requests enter by `top` and leave by one of the clients `below`: with a filter between, which a switch would leave out, or
+    /// with the first client at other data, which would be taken for those of the volume.
+    fn check_graph(&self, top: &Node, below: &[&Node]) -> Result<(), String> {
+        let QmpRoute { node, first, .. } = self;
+        if top.name != *node && !self.is_client(&top.name) {
+            return Err(format!(
+                "the guest's device is on its node `{}`, expected `{node}` with nothing between them",
+                top.name
+            ));
+        }
+        if below.is_empty() {
+            return Err(format!(
+                "its node `{node}` is not directly above `{first}`, the NBD client that it is said to have been started with: it leads to `{}`. Filters, \
+                 as a throttle, belong above `{node}`",
+                shown(&top.file)
+            ));
+        }
+        let is_at_first = below.iter().all(|client| client.name == *first);
+        let Some(original) = self.original.as_ref().filter(|_| is_at_first) else { return Ok(()) };
+        let leads_there = top.file.parse::<Uri>().is_ok_and(|found| is_same(&found, original));
+        match leads_there {
+            true => Ok(()),
+            false => Err(format!(
+                "its node `{first}` leads to `{}`, expected the volume's origin `{}`, by the same path or address: another disk's data are not these",
+                shown(&top.file),
+                original.shown()
+            )),
+        }
     }
 
     /// The options of a new NBD client.
@@ -171,8 +211,7 @@ impl QmpRoute {
     /// Deletes NBD clients of ours, and the first, but for `kept`. One that is in use stays: QEMU says no, and that is as it should be.
     fn delete_others(&self, qmp: &mut Qmp, nodes: &[Node], kept: &str, deadline: Deadline) {
         for node in nodes {
-            let is_ours = node.name == self.first || self.parse(&node.name).is_some();
-            if is_ours && node.name != kept {
+            if self.is_client(&node.name) && node.name != kept {
                 delete(qmp, &node.name, deadline);
             }
         }
@@ -240,7 +279,8 @@ impl Route for QmpRoute {
         let size = added.iter().find(|node| node.name == name).map(|node| node.size);
         if size != Some(top.size) {
             delete(&mut qmp, &name, deadline);
-            return Err(unusable(format!("it has {size:?} bytes, and the disk {}", top.size)));
+            let found = size.map_or_else(|| "an unknown number of".to_owned(), |size| size.to_string());
+            return Err(unusable(format!("it has {found} bytes, and the disk {}", top.size)));
         }
         if let Err(error) = self.flush_ahead(top, passage.settled, deadline) {
             delete(&mut qmp, &name, deadline);
@@ -299,6 +339,36 @@ fn reaches(node: &Node, to: &Uri) -> bool {
     found.transport == to.transport && found.export == to.export
 }
 
+/// What QEMU calls a node's file, without the secret of its export.
+fn shown(file: &str) -> String {
+    file.parse::<Uri>().map_or_else(|_| file.to_owned(), |uri| uri.shown().to_string())
+}
+
+/// Whether two lead to one export of one server: by one path, or by one port of hosts with an address in common.
+fn is_same(found: &Uri, expected: &Uri) -> bool {
+    let is_there = match (&found.transport, &expected.transport) {
+        (Transport::Unix { path: found }, Transport::Unix { path: expected }) => {
+            let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+            found == expected || real(found) == real(expected)
+        }
+        (
+            Transport::Tcp { host: found, port: found_port },
+            Transport::Tcp { host: expected, port: expected_port },
+        ) => found_port == expected_port && (found == expected || have_one_address(found, expected)),
+        _ => false,
+    };
+    is_there && found.export == expected.export
+}
+
+fn have_one_address(one: &str, other: &str) -> bool {
+    let addresses = |host: &str| -> Vec<IpAddr> {
+        let found = (host, 0).to_socket_addrs();
+        found.into_iter().flatten().map(|address| address.ip()).collect()
+    };
+    let others = addresses(other);
+    addresses(one).iter().any(|address| others.contains(address))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -311,6 +381,70 @@ mod tests {
         for other in ["db-1", "db-first", "fb7-2-db-2", "fb7-db-1", "fbx-2-db-1"] {
             assert_eq!(route.parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn only_a_disk_that_leads_to_its_volume_by_what_is_known_is_moved() {
+        let original: Uri = "nbd+unix:///db?socket=/run/watch.sock".parse().unwrap();
+        let route = QmpRoute { original: Some(original), ..QmpRoute::raw("/run/qmp.sock", "disk", "first") };
+        let node = |name: &str, file: &str| Node {
+            name: name.to_owned(),
+            file: file.to_owned(),
+            size: 1 << 20,
+            read_only: false,
+        };
+        let epoch = |entry: &str, graph: &[(&str, &str)]| {
+            let nodes: Vec<Node> = graph.iter().map(|(name, file)| node(name, file)).collect();
+            route.in_force(&nodes, entry).map(|(_, epoch)| epoch).map_err(|error| error.to_string())
+        };
+        let there = "nbd+unix:///db?socket=/run/watch.sock";
+        let cached = "nbd://10.0.0.2:10809/db";
+        assert_eq!(epoch("disk", &[("disk", there), ("first", there)]), Ok(0));
+        assert_eq!(epoch("disk", &[("disk", cached), ("first", there), ("fb3-0-disk", cached)]), Ok(3));
+        assert_eq!(epoch("fb3-0-disk", &[("disk", there), ("fb3-0-disk", cached)]), Ok(3));
+        let refused = |entry: &str, graph: &[(&str, &str)], why: &str| {
+            let error = epoch(entry, graph).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        };
+        for other in [
+            "nbd+unix:///db2?socket=/run/watch.sock",
+            "nbd+unix:///db?socket=/run/other.sock",
+            "nbd://10.0.0.1:10810/db",
+        ] {
+            let why = format!("`first` leads to `{other}`, expected the volume's origin `{there}`");
+            refused("disk", &[("disk", other), ("first", other)], &why);
+        }
+        let filtered = "json:{\"driver\": \"raw\", \"file\": {\"driver\": \"throttle\"}}";
+        refused("disk", &[("disk", filtered), ("first", there)], "not directly above `first`");
+        refused("disk", &[("disk", there), ("nbd0", there)], "not directly above `first`");
+        refused(
+            "job",
+            &[("job", there), ("disk", there), ("first", there)],
+            "on its node `job`, expected `disk`",
+        );
+        refused("disk", &[("first", there)], "it has no node `disk`");
+    }
+
+    #[test]
+    fn one_server_is_known_by_its_path_or_by_its_address_and_port() {
+        let is_same =
+            |found: &str, expected: &str| super::is_same(&found.parse().unwrap(), &expected.parse().unwrap());
+        assert!(is_same("nbd://localhost:10809/db", "nbd://127.0.0.1/db"));
+        assert!(is_same("nbd://nobody.invalid/db", "nbd://nobody.invalid:10809/db"));
+        for other in [
+            "nbd://127.0.0.2/db",
+            "nbd://localhost:10810/db",
+            "nbd://localhost/db2",
+            "nbd+unix:///db?socket=/run/s",
+        ] {
+            assert!(!is_same(other, "nbd://localhost/db"), "{other}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (path, link) = (folder.path().join("s"), folder.path().join("link"));
+        std::fs::write(&path, "").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let unix = |path: &std::path::Path| format!("nbd+unix:///db?socket={}", path.display());
+        assert!(is_same(&unix(&link), &unix(&path)) && !is_same(&unix(&link), &unix(folder.path())));
     }
 
     /// A process that ended leaves nobody at its socket, or no socket. One that hangs may have clients.
