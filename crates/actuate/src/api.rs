@@ -147,6 +147,9 @@ pub struct VolumeReport {
     pub name: String,
     /// `absent`, `drained`, or how it does.
     pub state: String,
+    /// Clients; earlier versions do not say.
+    #[serde(default)]
+    pub connections: Option<u64>,
     /// What its cache may hold.
     pub quota_bytes: u64,
     /// What it holds.

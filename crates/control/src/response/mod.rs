@@ -241,6 +241,21 @@ impl Responses {
         }
     }
 
+    /// Takes an order back that was given out and is not carried out, since the journal could not be kept: nothing fails by that, and it is given out again once it can be.
+    pub fn withdraw(&mut self, order: Order) {
+        for burial in &mut self.shared.burials {
+            burial.pending = burial.pending.filter(|(id, _)| *id != order.id);
+        }
+        let waits =
+            |response: &&mut Response| response.pending.as_ref().is_some_and(|(id, ..)| *id == order.id);
+        if let Some(response) = self.responses.values_mut().find(waits) {
+            response.pending = None;
+            if let What::Warm { zones, bytes_per_second, .. } = order.what {
+                response.warm.get_or_insert((zones, bytes_per_second));
+            }
+        }
+    }
+
     /// What was decided since this was asked last.
     pub fn decisions(&mut self) -> Vec<Decision> {
         std::mem::take(&mut self.shared.tells)

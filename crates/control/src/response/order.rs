@@ -154,6 +154,8 @@ pub enum Outcome {
     Healthy {
         /// How much.
         cache: Bytes,
+        /// Somebody is connected to its volume.
+        has_clients: bool,
     },
     /// The higher of the epochs that were asked for; 0 where there was never any.
     Found {
@@ -171,6 +173,8 @@ pub enum Outcome {
     NotDrained(String),
     /// The same of a switch, because nobody is there who would be moved: who comes next takes the original path.
     NoClient(String),
+    /// The same of a switch, because who would move them cannot be told: they stay where they are, and are served there.
+    Unheard(String),
     /// The lease, or the route, is at a higher epoch already; nothing has changed.
     Stale {
         /// At which.

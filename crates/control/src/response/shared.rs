@@ -83,12 +83,29 @@ impl Shared {
     }
 
     /// An appliance failed on this host: it is left out for a while.
-    pub(super) fn host_failed(&mut self, host: HostId, why: &str) {
+    pub(super) fn host_failed(&mut self, host: HostId, appliance: ApplianceId, why: &str) {
         let record = self.records.entry(host).or_default();
-        let doubled = self.rules.rest_first_ms.saturating_mul(1 << record.failures.min(20));
         record.failures += 1;
-        record.rests_until = self.now.saturating_add(Nanos::millis(doubled.min(self.rules.rest_max_ms)));
+        record.failed = Some(appliance);
         record.why = why.to_owned();
+        self.rest(host);
+    }
+
+    /// An appliance on this host came to its end. Where it was what failed there last, the host rests from now on: one that does not answer takes so long to be left that
+    /// its rest would be over by then, and it would be tried again before others.
+    pub(super) fn host_is_left(&mut self, host: HostId, appliance: ApplianceId) {
+        let record = self.records.get_mut(&host).filter(|record| record.failures > 0);
+        if record.is_some_and(|record| record.failed.take_if(|failed| *failed == appliance).is_some()) {
+            self.rest(host);
+        }
+    }
+
+    fn rest(&mut self, host: HostId) {
+        let (now, rules) = (self.now, &self.rules);
+        if let Some(record) = self.records.get_mut(&host) {
+            let doubled = rules.rest_first_ms.saturating_mul(1 << record.failures.saturating_sub(1).min(20));
+            record.rests_until = now.saturating_add(Nanos::millis(doubled.min(rules.rest_max_ms)));
+        }
     }
 
     /// Why a host is left out now.
@@ -159,6 +176,8 @@ impl Shared {
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostRecord {
     pub(super) failures: u32,
+    /// What failed there last, as long as it is not gone.
+    failed: Option<ApplianceId>,
     rests_until: Nanos,
     why: String,
 }

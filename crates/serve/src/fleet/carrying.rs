@@ -342,7 +342,10 @@ impl Means {
                 Some(of) if ["absent", "drained"].contains(&&*of.state) => {
                     Outcome::Refused(format!("the volume is {} in it", of.state))
                 }
-                Some(_) => Outcome::Healthy { cache: Bytes(status.cache.capacity_bytes) },
+                Some(of) => Outcome::Healthy {
+                    cache: Bytes(status.cache.capacity_bytes),
+                    has_clients: of.connections.is_none_or(|connections| connections > 0),
+                },
                 None => Outcome::Refused("it does not serve the volume".to_owned()),
             },
             Err(error) => Outcome::Unknown(with_causes(&error)),
@@ -375,6 +378,7 @@ impl Means {
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
             Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),
             Err(error @ RouteError::NoClient { .. }) => Outcome::NoClient(with_causes(&error)),
+            Err(error @ RouteError::Unheard { .. }) => Outcome::Unheard(with_causes(&error)),
             Err(error) if error.had_no_effect() => Outcome::Refused(with_causes(&error)),
             Err(error) => Outcome::Unknown(with_causes(&error)),
         }

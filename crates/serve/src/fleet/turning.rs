@@ -10,14 +10,13 @@ use crate::interfering::InterferenceTurns;
 use crate::kept::{self, Hold};
 use crate::past;
 use crate::pilot::panic_text;
-use forebay_control::response::{Order, Outcome, Responses, Wish};
+use forebay_control::response::{Order, Responses, Wish};
 use forebay_control::{
     Action, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation, OriginId,
     OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeObservation, VolumeSpec,
 };
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::BTreeMap;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 #[cfg(test)]
@@ -322,20 +321,12 @@ impl Loop {
                     let (others, begun) =
                         orders.into_iter().partition(|order| self.responses.needs_journal(order));
                     orders = begun;
-                    self.refuse(others, &error);
+                    others.into_iter().for_each(|order| self.responses.withdraw(order));
                 }
             }
             self.responses.hold(self.journal_fails);
         }
         orders.into_iter().for_each(|order| self.carriers.take(order));
-    }
-
-    fn refuse(&mut self, orders: Vec<Order>, error: &io::Error) {
-        let now = self.now();
-        for order in orders {
-            let why = format!("the journal cannot be written: {error}");
-            self.responses.report(order.id, Outcome::Refused(why), now);
-        }
     }
 
     fn keep_past(&self) {

@@ -273,7 +273,7 @@ impl Route for QmpRoute {
             Ok(_) => {}
             Err(QmpError::Refused { description, .. }) => return Err(unusable(description)),
             // It may be added yet; nobody uses it, and the next switch deletes it.
-            Err(error) => return Err(unusable(error.to_string())),
+            Err(error) => return Err(self.unheard(error)),
         }
         let added = self.nodes(&mut qmp, deadline)?;
         let size = added.iter().find(|node| node.name == name).map(|node| node.size);

@@ -1,10 +1,13 @@
 //! Where each outcome of an order leads.
 
-use super::super::{Outcome, Shared, What};
+use super::super::{Draining, Outcome, Shared, What};
 use super::{Asked, Phase, Placed, Response};
 use crate::decision::DecisionKind;
-use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched};
+use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched, Unheard};
 use forebay_units::Bytes;
+
+/// Probes in a row at which nobody is connected to an appliance before its clients are taken for gone (ours): a connection that broke is made anew sooner.
+const DESERTED_PROBES: u32 = 5;
 
 impl Response {
     pub(in super::super) fn heard(&mut self, outcome: Outcome, shared: &mut Shared) {
@@ -17,6 +20,7 @@ impl Response {
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 leaving.doubted = false;
                 leaving.healthy = matches!(outcome, Outcome::Healthy { .. });
+                leaving.deserted = matches!(outcome, Outcome::Healthy { has_clients: false, .. });
             }
             Asked::Resize(cache) => match outcome {
                 Outcome::Done => {
@@ -54,8 +58,17 @@ impl Response {
     fn heard_of_probe(&mut self, outcome: Outcome, shared: &mut Shared) {
         self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
         match outcome {
-            Outcome::Healthy { cache } if cache >= self.placed().cache_least => self.probes_failed = 0,
-            Outcome::Healthy { cache } => {
+            Outcome::Healthy { cache, has_clients } if cache >= self.placed().cache_least => {
+                self.probes_failed = 0;
+                // Who moves them keeps their connection; those of an address come and go.
+                let are_gone = !has_clients && self.route().draining == Draining::ByItself;
+                self.probes_deserted = if are_gone { self.probes_deserted + 1 } else { 0 };
+                if self.probes_deserted >= DESERTED_PROBES {
+                    self.failures += 1;
+                    self.leave("none of its clients is connected to it any more", true, shared);
+                }
+            }
+            Outcome::Healthy { cache, .. } => {
                 let why = format!("it has {cache} for its cache, expected {}", self.placed().cache_least);
                 self.fail(&why, shared);
                 self.leave(&why, true, shared);
@@ -139,11 +152,11 @@ impl Response {
                 self.abandon(&why, !matches!(other, Refused(_)), shared);
             }
 
-            (_, Healthy { cache }) if cache >= self.placed().cache_least => {
+            (_, Healthy { cache, .. }) if cache >= self.placed().cache_least => {
                 let drains = self.route().drains();
                 self.go(if drains { Phase::Switching } else { Phase::FencingOriginal }, shared);
             }
-            (_, Healthy { cache }) => {
+            (_, Healthy { cache, .. }) => {
                 let host = shared.host_name(self.placed().host);
                 let why =
                     format!("{host} gives it {cache} for its cache, expected {}", self.placed().cache_least);
@@ -199,7 +212,7 @@ impl Response {
                 self.go(Phase::FencingOriginal, shared);
             }
             // An earlier try, of which nothing was heard, may have had its effect; behind a fence clients cannot stay where they are.
-            (Phase::Switching, Refused(why) | NotDrained(why) | NoClient(why))
+            (Phase::Switching, Refused(why) | NotDrained(why) | NoClient(why) | Unheard(why))
                 if drains && self.tries == 0 && !self.placed().settled =>
             {
                 self.failures += 1;
@@ -269,6 +282,19 @@ impl Response {
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);
             }
+            (Phase::SwitchingBack, Unheard(why))
+                if leased && self.placed.is_some() && self.is_unsettled() =>
+            {
+                let leaving = self.leaving.as_mut().expect("on the way back");
+                leaving.doubted = true;
+                if last_try && !std::mem::replace(&mut leaving.told, true) {
+                    self.tell_step(
+                        &format!("its clients stay on it, since who would move them cannot be told: {why}"),
+                        shared,
+                    );
+                }
+                self.again(shared);
+            }
             (Phase::SwitchingBack, NotDrained(_)) if !leased && self.placed.is_some() => {
                 self.leaving.as_mut().expect("on the way back").doubted = true;
                 self.again(shared);
@@ -316,9 +342,11 @@ impl Response {
 
 fn why(outcome: &Outcome) -> String {
     match outcome {
-        Outcome::Refused(why) | Outcome::NotDrained(why) | Outcome::NoClient(why) | Outcome::Unknown(why) => {
-            why.clone()
-        }
+        Outcome::Refused(why)
+        | Outcome::NotDrained(why)
+        | Outcome::NoClient(why)
+        | Outcome::Unheard(why)
+        | Outcome::Unknown(why) => why.clone(),
         Outcome::Stale { epoch } => format!("it is at epoch {epoch} already"),
         Outcome::Done | Outcome::Healthy { .. } | Outcome::Found { .. } | Outcome::Switched { .. } => {
             "the answer is none to this order".to_owned()

@@ -13,6 +13,7 @@ impl Response {
             why: why.to_owned(),
             healthy: true,
             doubted: false,
+            deserted: false,
             settled: true,
             told: false,
             epochs: BackEpochs::default(),
@@ -23,7 +24,7 @@ impl Response {
     /// The appliance, or its host, did not do what it should.
     pub(super) fn fail(&mut self, why: &str, shared: &mut Shared) {
         let host = self.placed().host;
-        shared.host_failed(host, why);
+        shared.host_failed(host, self.placed().appliance, why);
         self.failures += 1;
         let summary = format!(
             "the appliance for {} on {} is given up: {why}",
@@ -41,6 +42,7 @@ impl Response {
             why: why.to_owned(),
             healthy,
             doubted: false,
+            deserted: false,
             settled: false,
             told: false,
             epochs: BackEpochs::default(),
@@ -64,14 +66,21 @@ impl Response {
     /// appliance that serves its clients is not stopped.
     pub(super) fn cannot_drain(&self, outcome: &Outcome, last_try: bool) -> bool {
         let Some(leaving) = self.leaving.as_ref().filter(|leaving| !leaving.settled) else { return false };
+        // A fence moves nobody, and would have those fail who are served.
+        let are_served = self.placed.is_some() && !leaving.deserted && matches!(outcome, Outcome::Unheard(_));
         match self.route().leased {
-            true => last_try || !leaving.healthy,
+            true => !leaving.healthy || (last_try && !are_served),
             false => {
                 let is_dead = !leaving.healthy && matches!(outcome, Outcome::NotDrained(_));
                 let is_deserted = last_try && matches!(outcome, Outcome::NoClient(_));
                 self.placed.is_some() && (is_dead || is_deserted)
             }
         }
+    }
+
+    /// On the way back, from what is neither fenced nor stopped.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| !leaving.settled)
     }
 
     /// Not by draining after all.
@@ -107,7 +116,9 @@ impl Response {
     pub(super) fn settle(&mut self, shared: &mut Shared) {
         let why = self.leaving.take().map_or_else(String::new, |leaving| leaving.why);
         let facts = self.facts(shared);
-        self.placed = None;
+        if let Some(placed) = self.placed.take() {
+            shared.host_is_left(placed.host, placed.appliance);
+        }
         self.go(Phase::Original, shared);
         self.pause_until = match self.failures {
             0 => shared.now,

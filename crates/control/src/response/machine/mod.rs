@@ -83,6 +83,9 @@ pub(super) struct Response {
     next_probe: Nanos,
     #[serde(skip)]
     probes_failed: u32,
+    /// In a row, at which nobody was connected to it.
+    #[serde(skip)]
+    probes_deserted: u32,
     #[serde(skip)]
     resize_from: Nanos,
     /// When the lease may be raised again next.
@@ -118,6 +121,7 @@ impl Response {
             prove_until: None,
             next_probe: Nanos::ZERO,
             probes_failed: 0,
+            probes_deserted: 0,
             resize_from: Nanos::ZERO,
             raise_from: Nanos::ZERO,
             said: String::new(),
@@ -244,7 +248,7 @@ impl Response {
         self.tries = 0;
         self.pause_until = shared.now;
         self.prove_until = None;
-        self.probes_failed = 0;
+        (self.probes_failed, self.probes_deserted) = (0, 0);
         shared.changes += 1;
     }
 

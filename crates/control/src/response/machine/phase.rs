@@ -97,6 +97,9 @@ pub(in super::super) struct Leaving {
     pub(super) healthy: bool,
     /// That is to be asked again.
     pub(super) doubted: bool,
+    /// It answers, and nobody is connected to it.
+    #[serde(default)]
+    pub(super) deserted: bool,
     /// The appliance is fenced, or is known not to run: nothing is to be drained.
     pub(super) settled: bool,
     /// It was told that the switch does not succeed, or that clients wait for what cannot be stopped.

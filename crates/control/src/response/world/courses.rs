@@ -478,6 +478,53 @@ fn while_the_journal_cannot_be_kept_nothing_is_begun_and_nothing_fails_by_that()
     assert_eq!(go(&mut world, &mut responses, 1), ["switch"]);
 }
 
+/// The first that cannot be kept shows only when it is written: what was ordered by then is taken back.
+#[test]
+fn what_is_taken_back_before_it_was_begun_fails_nobody_and_is_ordered_at_once_when_it_can_be() {
+    let mut world = World::new(Draining::ByItself, true, Vec::new());
+    let mut responses = fresh(&world);
+    let withdrawn = |world: &mut World, responses: &mut Responses| {
+        for _ in 0..40 {
+            world.pass(250);
+            world.tell_reports(responses);
+            let (kept, asked): (Vec<_>, Vec<_>) =
+                responses.step(world.clock()).into_iter().partition(|order| responses.needs_journal(order));
+            asked.into_iter().for_each(|order| world.take(order));
+            if !kept.is_empty() {
+                let words: Vec<&str> = kept.iter().map(|order| order.what.word()).collect();
+                kept.into_iter().for_each(|order| responses.withdraw(order));
+                responses.hold(true);
+                return words;
+            }
+        }
+        Vec::new()
+    };
+    let next = |world: &mut World, responses: &mut Responses| {
+        responses.hold(false);
+        let orders = responses.step(world.clock());
+        let words: Vec<&str> = orders.iter().map(|order| order.what.word()).collect();
+        orders.into_iter().for_each(|order| world.take(order));
+        words
+    };
+    responses.want(VOLUME, wish(CACHE));
+    assert_eq!(withdrawn(&mut world, &mut responses), ["start"]);
+    assert_eq!(next(&mut world, &mut responses), ["start"]);
+    assert!(!responses.rests(HostId(0)), "it did nothing wrong");
+    wanted(&mut world, &mut responses, CACHE, 20);
+    responses.want(VOLUME, wish(Bytes::mib(60)));
+    assert_eq!(withdrawn(&mut world, &mut responses), ["resize"]);
+    assert_eq!(next(&mut world, &mut responses), ["resize"]);
+    wanted(&mut world, &mut responses, Bytes::mib(60), 10);
+    let zones = vec![ZoneRange { first_block: 0, blocks: 10 }];
+    responses.warm(VOLUME, zones, 1 << 20);
+    assert_eq!(withdrawn(&mut world, &mut responses), ["warm"]);
+    assert_eq!(next(&mut world, &mut responses), ["warm"]);
+    responses.give_back(VOLUME, "its load is low");
+    assert_eq!(withdrawn(&mut world, &mut responses), ["switch"]);
+    assert_eq!(next(&mut world, &mut responses), ["switch"]);
+    assert_eq!(responses.status(VOLUME).unwrap().step, "switching back");
+}
+
 /// Else whoever was fenced is let in for as long as the disk is full.
 #[test]
 fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {

@@ -284,7 +284,11 @@ impl World {
                 _ if self.hosts[host].dead => Outcome::Unknown("the host does not answer".into()),
                 None => Outcome::Refused("it does not run".into()),
                 Some(_) if !self.works(*appliance) => Outcome::Unknown("no answer".into()),
-                Some(machine) => Outcome::Healthy { cache: machine.cache },
+                Some(machine) => Outcome::Healthy {
+                    cache: machine.cache,
+                    has_clients: !self.is_deserted
+                        && matches!(self.path, Path::Through(on, _) if on == *appliance),
+                },
             },
             What::Fence { epoch, holder } => {
                 assert!(self.leased, "there is no lease to raise");
@@ -473,7 +477,7 @@ impl World {
         let outcome = if cut {
             Outcome::Unknown("the host cannot be reached".into())
         } else if to_route && self.now < self.route_untold_until {
-            Outcome::Refused("the route cannot be told".into())
+            Outcome::Unheard("the route cannot be told".into())
         } else if deaf || lost {
             if late {
                 self.late.push((self.now + WHILE_MS, order.what.clone()));

@@ -116,7 +116,9 @@ impl World {
                     }
                     Some(_) => {
                         let lies = self.hosts[host.0 as usize].lies;
-                        Some(Outcome::Healthy { cache: Bytes::mib(if lies { 1 } else { 1_000 }) })
+                        let has_clients = self.route.0 == Destination::Appliance(appliance);
+                        let cache = Bytes::mib(if lies { 1 } else { 1_000 });
+                        Some(Outcome::Healthy { cache, has_clients })
                     }
                 };
                 if let Some(outcome) = outcome {
@@ -128,7 +130,7 @@ impl World {
             What::Switch { .. } if self.address.is_some() => self.move_address(id),
             // Nobody listens there, which is known at once.
             What::Switch { .. } if self.proxy.is_none() => {
-                self.finish(id, Outcome::Refused("the proxy cannot be told".into()));
+                self.finish(id, Outcome::Unheard("the proxy cannot be told".into()));
             }
             What::Switch { .. } => {
                 self.changes_of_route.push_back(id);
@@ -225,7 +227,7 @@ impl World {
             // It was taken from where it was at first.
             (Some(address), _) => u64::from(!address.is_at(Place::Storage)),
             (None, Some(_)) => self.route.1,
-            (None, None) => return self.finish(id, Outcome::Refused("the proxy cannot be told".into())),
+            (None, None) => return self.finish(id, Outcome::Unheard("the proxy cannot be told".into())),
         };
         let lease = if self.leased { self.epoch_in_force() } else { Some(0) };
         if let Some(lease) = lease {

@@ -25,7 +25,7 @@ fn no_more_appliances_start_at_once_than_are_allowed() {
     // One that has started and has not answered yet counts.
     let (words, last) = step(3, Some(Outcome::Done), last);
     assert_eq!(words, [(4, "probe")]);
-    let (words, _) = step(4, Some(Outcome::Healthy { cache: CACHE }), last);
+    let (words, _) = step(4, Some(Outcome::Healthy { cache: CACHE, has_clients: true }), last);
     assert_eq!(words, [(4, "switch"), (5, "start")]);
 }
 
@@ -71,6 +71,31 @@ fn a_host_that_fails_again_is_left_out_twice_as_long_up_to_the_longest_and_gives
         rested += u32::from(responses.rests(HostId(0)));
     }
     assert!((58..62).contains(&rested), "{rested}");
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_not_tried_again_before_one_that_may() {
+    let (mut world, mut responses) =
+        there_on([0, 1].map(|id| host(HostId(id), Bytes::gib(8))).to_vec(), ResponseRules::default());
+    responses.want(VOLUME, wish(CACHE));
+    // Nothing is heard of a start, nor of the stops that follow: to leave it takes longer than a minute.
+    let mut starts = Vec::new();
+    for _ in 0..300 * 4 {
+        world.pass(250);
+        world.tell_reports(&mut responses);
+        for order in responses.step(world.clock()) {
+            match order.what {
+                What::Start { host, .. } => starts.push(host),
+                What::Stop { .. } => {}
+                _ => assert_ne!(starts.last(), Some(&HostId(0)), "{:?}", order.what),
+            }
+            if !matches!(order.what, What::Start { host: HostId(0), .. } | What::Stop { host: HostId(0), .. })
+            {
+                world.take(order);
+            }
+        }
+    }
+    assert_eq!((starts, status(&responses).step), (vec![HostId(0), HostId(1)], "serving"));
 }
 
 #[test]
@@ -207,7 +232,7 @@ fn room_is_given_back_once_nothing_can_start_in_it_any_more() {
     assert!(stands(&start(no), false) < 3);
     assert!((60..70).contains(&stands(&start(silence), false)));
     assert!(stands(&probe(silence), true) < 3, "it is not wanted while it is asked whether it serves");
-    assert!(stands(&probe(|| Some(Outcome::Healthy { cache: Bytes::mib(1) })), false) < 3);
+    assert!(stands(&probe(|| Some(Outcome::Healthy { cache: Bytes::mib(1), has_clients: true })), false) < 3);
 }
 
 #[test]

@@ -153,6 +153,49 @@ fn an_appliance_that_clients_may_be_on_is_not_stopped_because_the_route_tells_no
 }
 
 #[test]
+fn clients_that_are_served_are_not_fenced_because_who_would_move_them_cannot_be_told() {
+    let on_the_way_back = |strike: fn(&mut World)| {
+        let (mut world, mut responses) = there(Draining::ByItself, true);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        responses.decisions();
+        world.route_untold_until = world.now + 120_000;
+        responses.give_back(VOLUME, "its load is low");
+        ordered(&mut world, &mut responses, 30, |_| None);
+        strike(&mut world);
+        let fences = |orders: &[(u64, What)]| times(orders, "fence").len();
+        let untold = fences(&ordered(&mut world, &mut responses, 85, |_| None));
+        let served = world.admits(world.path);
+        let then = fences(&ordered(&mut world, &mut responses, 90, |_| None));
+        (untold, served, then, status(&responses).step, told(&mut responses))
+    };
+    let (untold, served, then, step, told) = on_the_way_back(|_| ());
+    assert_eq!((untold, served, then, step), (0, true, 1, "original route"), "{told:?}");
+    let stay = told.iter().filter(|told| told.contains("its clients stay on it, since who would move them"));
+    assert_eq!(stay.count(), 1, "{told:?}");
+    // One that dies meanwhile, or that nobody is on, is left in any case.
+    let (untold, ..) = on_the_way_back(|world| world.machines.clear());
+    assert!(untold > 0);
+    let (untold, ..) = on_the_way_back(|world| world.is_deserted = true);
+    assert!(untold > 0);
+}
+
+#[test]
+fn an_appliance_whose_clients_have_gone_gives_its_lease_back_within_seconds() {
+    for draining in [Draining::ByItself, Draining::Not] {
+        let (mut world, mut responses) = there(draining, true);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        world.is_deserted = true;
+        ordered(&mut world, &mut responses, 3, |_| None);
+        assert_eq!(status(&responses).step, "serving", "they may be connecting anew");
+        let orders = ordered(&mut world, &mut responses, 12, |_| None);
+        let lets_in = |what: &What| matches!(what, What::Fence { holder: Holder::Original, .. });
+        // Those that come by an address do not stay.
+        let expected = draining == Draining::ByItself;
+        assert_eq!(orders.iter().any(|(_, what)| lets_in(what)), expected, "{orders:?}");
+    }
+}
+
+#[test]
 fn an_appliance_without_a_lease_that_nobody_is_on_is_stopped_before_the_route_is_left_to_who_comes() {
     let (mut world, mut responses) = there(Draining::ByItself, false);
     wanted(&mut world, &mut responses, CACHE, 10);
