@@ -437,6 +437,9 @@ impl Controller {
         let host = self.hosts.iter().find(|host| host.id == grant.host);
         let place = host.map_or_else(String::new, |host| format!(" on {}", host.name));
         if let Some(step) = grant.awaited_since {
+            if let Some(why) = &volume.hindered {
+                return Some(format!("the cache of {name} ({size}) is not made for now: {why}"));
+            }
             let since = Nanos::from_secs_f64((self.step - step) as f64 * self.interval_s);
             return Some(format!(
                 "the cache of {name} ({size}{place}) is being made ready, for {since} so far"

@@ -362,6 +362,13 @@ impl Controller {
         }
     }
 
+    /// Says why the cache that was ordered for a volume is not being made for now, where it is not. Unknown volumes are ignored.
+    pub fn hindered(&mut self, id: VolumeId, why: Option<String>) {
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.hindered = why;
+        }
+    }
+
     /// Orders again what did not come into force.
     pub(super) fn repeat(&mut self, outcome: &mut StepOutcome) {
         for (id, volume) in &mut self.volumes {

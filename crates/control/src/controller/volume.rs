@@ -93,6 +93,8 @@ pub(super) struct Volume {
     pub(super) room_made_for: Option<u64>,
     /// The most that its cache could be where it is, or elsewhere, as whoever makes it says; `None` if nobody does.
     pub(super) room_blocks: Option<u64>,
+    /// Why it is not being made for now, where whoever makes it says so.
+    pub(super) hindered: Option<String>,
     /// Since its cache was last needed.
     pub(super) rested: Rested,
     /// What it has at stake in contended memory.
@@ -129,6 +131,7 @@ impl Volume {
             foreseen: None,
             room_made_for: None,
             room_blocks: None,
+            hindered: None,
             rested: Rested::default(),
             stake: None,
             unhelped: Unhelped::default(),

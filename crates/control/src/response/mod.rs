@@ -117,6 +117,8 @@ pub struct ResponseStatus {
     pub epoch: u64,
     /// Why it is on its way back, or why the last one ended.
     pub why: Option<String>,
+    /// Why the step does not succeed, or an appliance that is wanted is not started for now; it is tried again.
+    pub hindered: Option<String>,
 }
 
 /// All responses; see the module's page.
@@ -296,6 +298,6 @@ impl Responses {
 
     /// Where a volume stands; `None` for an unknown one.
     pub fn status(&self, volume: VolumeId) -> Option<ResponseStatus> {
-        self.responses.get(&volume).map(Response::status)
+        self.responses.get(&volume).map(|response| response.status(&self.shared))
     }
 }

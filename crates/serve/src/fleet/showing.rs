@@ -142,6 +142,13 @@ fn volume_status(
     let Last { seen, span, size_bytes, in_doubt_bytes, trouble } = observer.last(id);
     let judged = controller.and_then(|controller| controller.status(id));
     let response = responses.status(id);
+    // Of a volume that is left alone until its route can be told there is nothing to hear.
+    let hindered = response.as_ref().filter(|_| trouble.is_some()).and_then(|response| {
+        let why = response.hindered.as_ref()?;
+        Some(format!("{} does not succeed: {why}", response.step))
+    });
+    // What was heard before is not what is.
+    let seen = seen.filter(|_| trouble.is_none());
     let per_second = |count: u64| seen.map_or(0.0, |_| count as f64 / span.as_secs_f64().max(1e-9));
     let mut reads = seen.map(|seen| seen.hits.clone()).unwrap_or_default();
     reads.merge(&seen.map(|seen| seen.misses.clone()).unwrap_or_default());
@@ -168,7 +175,7 @@ fn volume_status(
     let objective = |of: &forebay_control::ObjectiveStatus| ObjectiveStatus {
         objective: of.objective.clone(),
         reservation: None,
-        value: of.value,
+        value: of.value.filter(|_| trouble.is_none()),
         bound: of.bound,
         unit: of.unit.to_owned(),
         verdict: of.verdict.as_ref().map(word),
@@ -202,7 +209,7 @@ fn volume_status(
             description,
             // Who would tell of it is not heard, or not to be relied on: that says nothing of the origin itself.
             state: if trouble.is_some() { "unknown" } else { "up" }.to_owned(),
-            reason: trouble.map(str::to_owned),
+            reason: hindered.or_else(|| trouble.map(str::to_owned)),
             in_doubt_bytes,
             errors: 0,
             reconnects: 0,

@@ -184,8 +184,10 @@ impl Loop {
                 let host = status.host.unwrap_or_else(|| home(&self.shared.config, volume));
                 controller.take_over(*id, host, status.wanted_bytes / volume.block_size.get());
             }
-            let host = self.responses.status(*id).and_then(|status| status.host);
+            let (host, hindered) =
+                self.responses.status(*id).map_or((None, None), |status| (status.host, status.hindered));
             controller.located(*id, host, self.responses.most(*id));
+            controller.hindered(*id, hindered);
         }
         #[cfg(test)]
         assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

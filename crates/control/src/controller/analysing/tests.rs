@@ -122,6 +122,12 @@ fn what_is_awaited_of_a_cache_is_told_with_how_long_it_has_been_made_ready() {
     };
     let made = |since| format!("the cache of v1 (400KiB) is being made ready, for {since} so far");
     assert_eq!(awaited(|controller| grant(controller).awaited_since = Some(4)), Some(made(Nanos::secs(30))));
+    let is_hindered = |controller: &mut Controller| {
+        grant(controller).awaited_since = Some(4);
+        controller.hindered(FIRST, Some("h1 rests".to_owned()));
+    };
+    let told = "the cache of v1 (400KiB) is not made for now: h1 rests".to_owned();
+    assert_eq!(awaited(is_hindered), Some(told));
     let fills = "the cache of v1 (40KiB of 400KiB) is being filled".to_owned();
     let is_new = |controller: &mut Controller| {
         (grant(controller).awaited_since, volume(controller, FIRST).used_blocks) = (None, 10);

@@ -104,6 +104,7 @@ impl Response {
         };
         // What leads nowhere is tried again: on the way back for as long as it takes.
         if let Err(outcome) = failed {
+            self.hindrance = Some(why(&outcome));
             if self.tries + 1 == shared.rules.tries_max.max(1) {
                 let word = self.phase.word();
                 self.tell_step(
@@ -285,6 +286,7 @@ impl Response {
             (Phase::SwitchingBack, Unheard(why))
                 if leased && self.placed.is_some() && self.is_unsettled() =>
             {
+                self.hindrance = Some(why.clone());
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 leaving.doubted = true;
                 if last_try && !std::mem::replace(&mut leaving.told, true) {

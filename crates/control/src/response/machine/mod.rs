@@ -91,6 +91,9 @@ pub(super) struct Response {
     /// When the lease may be raised again next.
     #[serde(skip)]
     raise_from: Nanos,
+    /// Why the step that it is at did not succeed when it was tried last.
+    #[serde(skip)]
+    hindrance: Option<String>,
     /// What was said last of the lack of room, not to say it again.
     #[serde(skip)]
     said: String,
@@ -124,6 +127,7 @@ impl Response {
             probes_deserted: 0,
             resize_from: Nanos::ZERO,
             raise_from: Nanos::ZERO,
+            hindrance: None,
             said: String::new(),
             resize_said: None,
         }
@@ -193,7 +197,14 @@ impl Response {
         self.go(Phase::Looking, shared);
     }
 
-    pub(super) fn status(&self) -> ResponseStatus {
+    pub(super) fn status(&self, shared: &Shared) -> ResponseStatus {
+        let hindered = match self.phase {
+            // What it waits for after a failure, or for want of room.
+            Phase::Original if self.wish.is_none() || shared.now >= self.pause_until => None,
+            Phase::Original if self.said.is_empty() => self.why.clone(),
+            Phase::Original => Some(format!("no host has room for it: {}", self.said)),
+            _ => self.hindrance.clone(),
+        };
         let route = match self.phase {
             Phase::Looking | Phase::Switching | Phase::SwitchingBack => "unknown",
             Phase::FencingBehind | Phase::Serving => "appliance",
@@ -210,6 +221,7 @@ impl Response {
             wanted_bytes: self.wish.as_ref().map_or(0, |wish| wish.cache.get()),
             epoch: self.epoch,
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
+            hindered,
         }
     }
 
@@ -249,6 +261,7 @@ impl Response {
         self.pause_until = shared.now;
         self.prove_until = None;
         (self.probes_failed, self.probes_deserted) = (0, 0);
+        self.hindrance = None;
         shared.changes += 1;
     }
 

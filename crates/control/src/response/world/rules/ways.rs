@@ -180,6 +180,31 @@ fn clients_that_are_served_are_not_fenced_because_who_would_move_them_cannot_be_
 }
 
 #[test]
+fn what_a_volume_waits_for_is_told_until_it_is_over() {
+    let (mut world, mut responses) = there_on(hosts()[..1].to_vec(), ResponseRules::default());
+    responses.want(VOLUME, wish(CACHE));
+    let hindered = |responses: &Responses| status(responses).hindered.unwrap_or_default();
+    assert_eq!(hindered(&responses), "");
+    ordered(&mut world, &mut responses, 5, |what| if what.word() == "start" { no() } else { None });
+    let told = hindered(&responses);
+    assert!(
+        told.starts_with("no host has room for it: ") && told.contains("it does not start: no"),
+        "{told}"
+    );
+    ordered(&mut world, &mut responses, 200, |_| None);
+    assert_eq!((status(&responses).step, hindered(&responses)), ("serving", String::new()));
+    responses.give_back(VOLUME, "its load is low");
+    let untold = |what: &What| (what.word() == "switch").then(|| Outcome::Unheard("it is busy".to_owned()));
+    ordered(&mut world, &mut responses, 20, untold);
+    assert_eq!(hindered(&responses), "it is busy");
+    ordered(&mut world, &mut responses, 90, |_| None);
+    assert_eq!((status(&responses).step, hindered(&responses)), ("original route", String::new()));
+    responses.adopt_unknown(VOLUME);
+    ordered(&mut world, &mut responses, 5, |_| silence());
+    assert_eq!(hindered(&responses), "nothing is heard");
+}
+
+#[test]
 fn an_appliance_whose_clients_have_gone_gives_its_lease_back_within_seconds() {
     for draining in [Draining::ByItself, Draining::Not] {
         let (mut world, mut responses) = there(draining, true);
