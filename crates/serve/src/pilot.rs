@@ -11,7 +11,7 @@ use crate::history::{Batch, DatedDecision, IntervalRow};
 use crate::interfering::InterferenceTurns;
 use crate::monitor::{Interval, Monitor};
 use crate::orders::Ordered;
-use crate::past;
+use crate::past::PastFile;
 use crate::reservation::Reservation;
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
@@ -82,8 +82,8 @@ struct Pilot {
     devices: BTreeMap<OriginId, DeviceStatistics>,
     /// The end of the last interval on the data path's clock.
     last_at: Nanos,
-    /// What is kept of the past was recalled by this controller.
-    recalled: bool,
+    /// What is kept of the past, once this controller has recalled it.
+    past: Option<PastFile>,
     interference: InterferenceTurns,
 }
 
@@ -99,17 +99,15 @@ impl Pilot {
             start_at: Instant::now(),
             devices: BTreeMap::new(),
             last_at: Nanos::ZERO,
-            recalled: false,
+            past: None,
             interference: InterferenceTurns::default(),
         }
     }
 
     /// Keeps what the controller remembers, where a history is kept.
-    fn keep_past(&self, shared: &Shared) {
-        if let (Some(controller), Some(history)) = (&self.controller, &shared.config.history)
-            && self.recalled
-        {
-            past::keep(&past::file_of(&history.path), controller, Stamp::now(), interval(shared));
+    fn keep_past(&mut self, shared: &Shared) {
+        if let (Some(controller), Some(past)) = (&self.controller, &mut self.past) {
+            past.keep(controller, Stamp::now(), interval(shared));
         }
     }
 
@@ -208,11 +206,11 @@ impl Pilot {
                 }
             }
             self.registered.clear();
-            self.recalled = false;
+            self.past = None;
             shared.state().dead = false;
         }
         let registered = &mut self.registered;
-        let recalled = &mut self.recalled;
+        let past = &mut self.past;
         let (was_off, kept) = (&mut self.was_off, &mut self.kept);
         let interference = &mut self.interference;
         let controller = self.controller.as_mut()?;
@@ -224,8 +222,8 @@ impl Pilot {
             } else if !kept.is_empty() {
                 take_over(shared, controller, observation, |volume| kept.contains(&volume));
             }
-            if let (false, Some(history)) = (std::mem::replace(recalled, true), &shared.config.history) {
-                past::recall(&past::file_of(&history.path), controller, &Stamp::now(), interval(shared));
+            if let (None, Some(history)) = (&past, &shared.config.history) {
+                *past = Some(PastFile::recall(&history.path, controller, &Stamp::now(), interval(shared)));
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

@@ -236,6 +236,7 @@ impl Fleet {
                 journal_changes: None,
                 journal_fails: false,
                 controller: None,
+                past: None,
                 hosts,
                 was_off: false,
                 registered: BTreeMap::new(),

@@ -8,7 +8,7 @@ use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
 use crate::history::{Batch, DatedDecision};
 use crate::interfering::InterferenceTurns;
 use crate::kept::{self, Hold};
-use crate::past;
+use crate::past::PastFile;
 use crate::pilot::panic_text;
 use forebay_control::response::{Order, Responses, Wish};
 use forebay_control::{
@@ -72,6 +72,8 @@ pub(super) struct Loop {
     /// It could not be written when that was tried last: nothing is decided and nothing begun until it can.
     pub(super) journal_fails: bool,
     pub(super) controller: Option<Controller>,
+    /// What is kept of the past, once a controller has recalled it.
+    pub(super) past: Option<PastFile>,
     pub(super) hosts: Vec<HostSpec>,
     /// The controller was paused since it was asked last.
     pub(super) was_off: bool,
@@ -255,7 +257,7 @@ impl Loop {
             self.registered.insert(id, size);
         }
         if first && let Some(history) = &config.history {
-            past::recall(&past::file_of(history), controller, &Stamp::now(), config.interval);
+            self.past = Some(PastFile::recall(history, controller, &Stamp::now(), config.interval));
         }
     }
 
@@ -331,9 +333,9 @@ impl Loop {
         orders.into_iter().for_each(|order| self.carriers.take(order));
     }
 
-    fn keep_past(&self) {
-        if let (Some(controller), Some(history)) = (&self.controller, &self.shared.config.history) {
-            past::keep(&past::file_of(history), controller, Stamp::now(), self.shared.config.interval);
+    fn keep_past(&mut self) {
+        if let (Some(controller), Some(past)) = (&self.controller, &mut self.past) {
+            past.keep(controller, Stamp::now(), self.shared.config.interval);
         }
     }
 
