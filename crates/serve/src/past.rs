@@ -1,6 +1,7 @@
 //! What the controller remembers of the past (`control::foresight`), kept over restarts in a small file beside the history.
 
 use crate::clock::Stamp;
+use crate::history::HistoryCounters;
 use crate::kept;
 use forebay_control::{Controller, Past};
 use forebay_units::Nanos;
@@ -67,10 +68,25 @@ impl PastFile {
         Ok(())
     }
 
-    /// Keeps what `controller` remembers.
-    pub(crate) fn keep(&mut self, controller: &Controller, now: Stamp, interval: Nanos) {
-        if let Err(error) = self.replace(controller, now, interval) {
-            tracing::warn!(file = %self.path.display(), error, "the past is not kept");
+    /// Keeps what `controller` remembers; that it cannot be kept is told once, and by `counters` as long as it lasts.
+    pub(crate) fn keep(
+        &mut self,
+        controller: &Controller,
+        now: Stamp,
+        interval: Nanos,
+        counters: &HistoryCounters,
+    ) {
+        let (kept, file) = (self.replace(controller, now, interval), self.path.display());
+        let mut trouble = counters.past();
+        match kept {
+            Ok(()) if trouble.is_over() => tracing::info!(file = %file, "the past is kept again"),
+            Ok(()) => {}
+            Err(error) => {
+                let reason = format!("`{file}`: {error}");
+                if trouble.is_news(&reason) {
+                    tracing::warn!(file = %file, error, "the past is not kept; of peaks since then the next start will not know");
+                }
+            }
         }
     }
 
@@ -140,6 +156,10 @@ mod tests {
         controller
     }
 
+    fn counters() -> HistoryCounters {
+        HistoryCounters::default()
+    }
+
     fn recall(history: &Path, controller: &mut Controller, unix_ms: i64) -> PastFile {
         PastFile::recall(history, controller, &at(unix_ms), Nanos::secs(1))
     }
@@ -149,7 +169,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let history = folder.path().join("history.db");
         let before = remembering();
-        recall(&history, &mut controller(3), 0).keep(&before, at(1_000_000), Nanos::secs(1));
+        recall(&history, &mut controller(3), 0).keep(&before, at(1_000_000), Nanos::secs(1), &counters());
         assert!(folder.path().join("history.db.past").is_file());
         assert_eq!(told(&before)["now"], 5);
         // The volume has another number now. Eight seconds are four buckets; a clock that went back is none.
@@ -170,7 +190,7 @@ mod tests {
         let (file, aside) =
             (folder.path().join("history.db.past"), folder.path().join("history.db.past.bad"));
         let before = remembering();
-        recall(&history, &mut controller(3), 0).keep(&before, at(0), Nanos::secs(1));
+        recall(&history, &mut controller(3), 0).keep(&before, at(0), Nanos::secs(1), &counters());
         let good = std::fs::read(&file).unwrap();
         let changed =
             String::from_utf8(good.clone()).unwrap().replace("\"now\": 5", "\"now\": 6").into_bytes();
@@ -182,7 +202,7 @@ mod tests {
             let mut after = controller(3);
             let mut past = recall(&history, &mut after, 0);
             assert_eq!((told(&after)["now"].as_u64(), file.exists()), (Some(0), false));
-            past.keep(&after, at(0), Nanos::secs(1));
+            past.keep(&after, at(0), Nanos::secs(1), &counters());
             assert_eq!(std::fs::read(&aside).unwrap(), bad);
             // The next start has nothing to set aside.
             recall(&history, &mut controller(3), 0);
@@ -205,13 +225,39 @@ mod tests {
         std::fs::create_dir_all(aside.join("full")).unwrap();
         std::fs::write(&file, "{").unwrap();
         let mut past = recall(&history, &mut controller(3), 0);
-        past.keep(&remembering(), at(0), Nanos::secs(1));
+        past.keep(&remembering(), at(0), Nanos::secs(1), &counters());
         assert_eq!(std::fs::read(&file).unwrap(), b"{");
         std::fs::rename(&aside, folder.path().join("elsewhere")).unwrap();
-        past.keep(&remembering(), at(0), Nanos::secs(1));
+        past.keep(&remembering(), at(0), Nanos::secs(1), &counters());
         assert_eq!(std::fs::read(&aside).unwrap(), b"{");
         let mut after = controller(3);
         recall(&history, &mut after, 0);
         assert_eq!(told(&after)["now"], 5);
+    }
+
+    /// A disk that is full, or a folder in its place, costs what is learnt of peaks from then on: whoever asks how the history does is to be told.
+    #[test]
+    fn what_cannot_be_kept_is_told_as_long_as_that_lasts() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = folder.path().join("history.db");
+        let counters = counters();
+        let before = remembering();
+        let mut past = recall(&history, &mut controller(3), 0);
+        let mut keep = || {
+            past.keep(&before, at(0), Nanos::secs(1), &counters);
+            (counters.trouble(), counters.past().told().is_some())
+        };
+        assert_eq!(keep(), (None, false));
+        let file = folder.path().join("history.db.past");
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        for _ in 0..2 {
+            let (told, is_told) = keep();
+            let told = told.expect("it is told");
+            assert!(is_told && told.starts_with("peaks are not kept: `"), "{told}");
+            assert!(told.contains("history.db.past`: Is a directory"), "{told}");
+        }
+        std::fs::remove_dir(&file).unwrap();
+        assert_eq!(keep(), (None, false));
     }
 }

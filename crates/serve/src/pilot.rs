@@ -106,8 +106,10 @@ impl Pilot {
 
     /// Keeps what the controller remembers, where a history is kept.
     fn keep_past(&mut self, shared: &Shared) {
-        if let (Some(controller), Some(past)) = (&self.controller, &mut self.past) {
-            past.keep(controller, Stamp::now(), interval(shared));
+        if let (Some(controller), Some(past), Some(history)) =
+            (&self.controller, &mut self.past, &shared.history)
+        {
+            past.keep(controller, Stamp::now(), interval(shared), history.counters());
         }
     }
 

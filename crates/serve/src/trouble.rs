@@ -17,6 +17,11 @@ impl Trouble {
         is_news
     }
 
+    /// What it is, if there is any.
+    pub(crate) fn told(&self) -> Option<&str> {
+        self.told.as_deref()
+    }
+
     /// Notes that there is none; whether it is over with this.
     pub(crate) fn is_over(&mut self) -> bool {
         self.told.take().is_some()

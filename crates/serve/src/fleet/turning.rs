@@ -334,8 +334,11 @@ impl Loop {
     }
 
     fn keep_past(&mut self) {
-        if let (Some(controller), Some(past)) = (&self.controller, &mut self.past) {
-            past.keep(controller, Stamp::now(), self.shared.config.interval);
+        let shared = &self.shared;
+        if let (Some(controller), Some(past), Some(history)) =
+            (&self.controller, &mut self.past, &shared.history)
+        {
+            past.keep(controller, Stamp::now(), shared.config.interval, history.counters());
         }
     }
 

@@ -8,7 +8,7 @@ mod stamps;
 mod writer;
 
 pub use database::{Database, HistoryError, VERSION};
-pub(crate) use writer::History;
+pub(crate) use writer::{History, HistoryCounters};
 
 use forebay_control::Decision;
 use std::time::Duration;

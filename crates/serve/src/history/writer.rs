@@ -9,7 +9,7 @@ use crate::config::HistoryConfig;
 use crate::trouble::Trouble;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -28,11 +28,23 @@ pub(crate) struct HistoryCounters {
     pub(crate) failures: AtomicU64,
     /// What is wrong now; `None` when the last write worked.
     trouble: Mutex<Option<String>>,
+    /// What is wrong with the file beside it, in which peaks are kept.
+    past: Mutex<Trouble>,
 }
 
 impl HistoryCounters {
+    /// What is wrong now, with the database or with the file beside it.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let database = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let past = self.past().told().map(|reason| format!("peaks are not kept: {reason}"));
+        match (database, past) {
+            (Some(database), Some(past)) => Some(format!("{database}; {past}")),
+            (database, past) => database.or(past),
+        }
+    }
+
+    pub(crate) fn past(&self) -> MutexGuard<'_, Trouble> {
+        self.past.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_trouble(&self, trouble: Option<String>) {

@@ -315,7 +315,10 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         lines.push(format!("! {} {snapshots} could not be taken: the log says why", kept.failed));
     }
     if let Some(trouble) = &status.history.trouble {
-        lines.push(format!("! history is not written ({} rows lost): {trouble}", status.history.rows_lost));
+        lines.push(format!(
+            "! history is not kept as it should be ({} rows lost): {trouble}",
+            status.history.rows_lost
+        ));
     }
     for volume in &status.volumes {
         match (&volume.origin.reason, &*volume.origin.state) {
