@@ -160,6 +160,11 @@ pub struct Foreseen {
     pub confidence: f64,
 }
 
+/// Whether so many intervals are a bucket at least.
+pub(crate) fn is_long(intervals: u64, rules: &ForesightRules) -> bool {
+    intervals >= rules.bucket_intervals.max(1) as u64
+}
+
 /// What is remembered of one volume. Plain data, to be kept over restarts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
@@ -198,37 +203,66 @@ impl History {
         self.now += 1;
     }
 
+    /// Takes in that it was `load` for so many intervals.
+    pub fn push_for(&mut self, intervals: u64, load: f64, rules: &ForesightRules) {
+        self.take(intervals, rules, |_| load);
+    }
+
     /// Takes in that nobody looked for `intervals` intervals: they are taken to have been as those a season before, or, where there is no season, as on
     /// average; as those before them if they are less than a bucket. The bucket that was open goes on, so that times of the season stay where they were. A
-    /// need that was there is over if a bucket has passed. `O(n^2)` in the buckets remembered, `O(1)` for less than one.
+    /// need that was there is over if a bucket has passed. `O(n^2)` in the buckets remembered where the season was not looked for yet, else `O(n)` at most;
+    /// `O(1)` for less than a bucket.
     pub fn pass(&mut self, intervals: u64, rules: &ForesightRules) {
-        let bucket = rules.bucket_intervals.max(1) as u64;
-        let is_long = intervals >= bucket;
+        if is_long(intervals, rules) && !self.has_sought_season() {
+            self.find_season();
+        }
+        self.pass_as_known(intervals, rules);
+    }
+
+    /// The same by what is known: where the season was not looked for, there is none. `O(n)` at most.
+    pub(crate) fn pass_as_known(&mut self, intervals: u64, rules: &ForesightRules) {
+        let is_long = is_long(intervals, rules);
         if is_long {
             self.end();
         }
-        let season = is_long.then(|| season(self.loads.iter().copied())).flatten();
+        let season = self.season.and_then(|(_, season)| season).filter(|_| is_long);
         let open = (self.intervals > 0).then(|| self.sum / self.intervals as f64);
         let mean = match self.loads.len() {
             0 => open.unwrap_or(0.0),
             count if is_long => self.loads.iter().map(|load| f64::from(*load)).sum::<f64>() / count as f64,
             count => open.unwrap_or(f64::from(self.loads[count - 1])),
         };
+        self.take(intervals, rules, |loads| {
+            let before = season.and_then(|season| loads.len().checked_sub(season.period));
+            before.map_or(mean, |at| f64::from(loads[at]))
+        });
+    }
+
+    /// Takes so many intervals in, of a load by the buckets that were closed before.
+    fn take(&mut self, intervals: u64, rules: &ForesightRules, load: impl Fn(&VecDeque<f32>) -> f64) {
+        let bucket = rules.bucket_intervals.max(1) as u64;
         // What is older than all that is remembered leaves nothing but its place in a bucket.
         let remembered = bucket * rules.buckets_max as u64;
         let mut left = if intervals > remembered { remembered + intervals % bucket } else { intervals };
         while left > 0 {
             let part = left.min(bucket - (self.intervals as u64).min(bucket - 1));
-            let before = season.and_then(|season| self.loads.len().checked_sub(season.period));
-            let load = before.map_or(mean, |at| f64::from(self.loads[at]));
-            self.sum += load * part as f64;
+            self.sum += load(&self.loads) * part as f64;
             self.intervals += part as usize;
             left -= part;
             if self.intervals as u64 >= bucket {
                 self.close(rules);
-                self.season = None;
             }
         }
+    }
+
+    /// Nothing was ever taken in.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.now == 0 && self.intervals == 0
+    }
+
+    /// Whether the season was looked for in any bucket, since this was recalled.
+    pub(crate) fn has_sought_season(&self) -> bool {
+        self.season.is_some()
     }
 
     /// What was kept is of these rules, and what it says of itself is so.

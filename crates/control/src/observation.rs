@@ -14,8 +14,10 @@ pub struct Observation {
     pub at: Nanos,
     /// How long the interval was; above 0.
     pub interval: Nanos,
+    /// How often intervals end where all goes well; 0: every `interval`. One that ends late is longer, and others are left out for it.
+    pub every: Nanos,
     /// One entry per volume that was observed, in any order. A volume that is missing keeps its state, and its
-    /// windows do not advance.
+    /// windows do not advance; its season does.
     pub volumes: Vec<VolumeObservation>,
     /// What origins say of themselves; may be empty.
     pub origins: Vec<OriginObservation>,

@@ -84,6 +84,8 @@ struct Pilot {
     last_at: Nanos,
     /// What is kept of the past, once this controller has recalled it.
     past: Option<PastFile>,
+    /// When the controller was asked last: as of when it remembers what it does.
+    asked: Option<Stamp>,
     interference: InterferenceTurns,
 }
 
@@ -100,16 +102,17 @@ impl Pilot {
             devices: BTreeMap::new(),
             last_at: Nanos::ZERO,
             past: None,
+            asked: None,
             interference: InterferenceTurns::default(),
         }
     }
 
     /// Keeps what the controller remembers, where a history is kept.
     fn keep_past(&mut self, shared: &Shared) {
-        if let (Some(controller), Some(past), Some(history)) =
-            (&self.controller, &mut self.past, &shared.history)
+        if let (Some(controller), Some(past), Some(asked), Some(history)) =
+            (&self.controller, &mut self.past, &self.asked, &shared.history)
         {
-            past.keep(controller, Stamp::now(), interval(shared), history.counters());
+            past.keep(controller, asked.clone(), interval(shared), history.counters());
         }
     }
 
@@ -151,6 +154,7 @@ impl Pilot {
         let mut observation = Observation {
             at,
             interval: Nanos(at.saturating_since(self.last_at).0.max(1)),
+            every: interval(shared),
             ..Observation::default()
         };
         self.last_at = at;
@@ -246,6 +250,7 @@ impl Pilot {
         match stepped {
             Ok(outcome) => {
                 self.backoff = BACKOFF_MIN;
+                self.asked = Some(Stamp::now());
                 Some(outcome)
             }
             Err(panic) => {

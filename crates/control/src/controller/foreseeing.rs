@@ -4,11 +4,12 @@
 
 use super::grant::Grant;
 use super::scenes::Scenes;
+use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
-use crate::foresight::{Foreseen, Peak};
+use crate::foresight::{Foreseen, ForesightRules, Peak, is_long};
 use crate::inventory::VolumeId;
-use crate::observation::VolumeObservation;
+use crate::observation::{Observation, VolumeObservation};
 use crate::warmup::{Warmup, are_alike};
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
@@ -37,15 +38,67 @@ pub(super) struct Rested {
     blocks: u64,
     /// The load, in requests per second.
     load: f64,
-    /// The highest load of when it was needed, if that ended with the load; 0 if the law found a smaller cache to do.
+    /// The highest load of when it was needed, if that ended with the load, or with nothing heard of it; 0 if the law found a smaller cache to do.
     load_gone: f64,
+    /// The bucket in which it was heard of again, if nothing was for one or more.
+    heard_from: u64,
+}
+
+impl Volume {
+    /// Intervals that went by since its history was counted last.
+    pub(super) fn uncounted(&self, at: Nanos, every: Nanos) -> u64 {
+        let went = self.counted.map_or(0, |counted| at.saturating_since(counted).0);
+        // What is left of one is the next time's.
+        went.saturating_add(every.0 / 2) / every.0
+    }
+
+    /// Takes into the history what went by up to `at`: the load, for as long as `heard` tells of it, and before it that nobody looked. Of whom nothing is heard
+    /// that is taken in by the bucket, since he may be heard of later. Says whether a bucket was closed. Seasons are looked for by `may_seek` alone.
+    fn count(
+        &mut self,
+        (at, every): (Nanos, Nanos),
+        heard: Option<&VolumeObservation>,
+        rules: &ForesightRules,
+        may_seek: impl FnOnce() -> bool,
+    ) -> bool {
+        if heard.is_none() && self.past.is_empty() {
+            return false;
+        }
+        let now = self.past.now();
+        let counted = *self.counted.get_or_insert(Nanos(at.0.saturating_sub(every.0)));
+        let went = self.uncounted(at, every);
+        let told = heard.map_or(0, |seen| (seen.span.0.saturating_add(every.0 / 2) / every.0).max(1));
+        let missing = went.saturating_sub(told);
+        let is_long = is_long(missing, rules);
+        if heard.is_none() && !is_long {
+            return false;
+        }
+        if is_long {
+            // Its need is over with this: it is one again if the load is still there.
+            if let Some(peak) = self.past.open_peak() {
+                let load_gone = peak.load;
+                self.rested = Rested { blocks: self.blocks(), load: 0.0, load_gone, heard_from: 0 };
+            }
+            if !self.past.has_sought_season() && may_seek() {
+                self.past.find_season();
+            }
+        }
+        self.past.pass_as_known(missing, rules);
+        if is_long {
+            self.rested.heard_from = self.past.now();
+        }
+        let load = self.history.back().map_or(0.0, |last| last.arrival_rate);
+        self.past.push_for(went - missing, load, rules);
+        self.counted = Some(Nanos(counted.0.saturating_add(went.saturating_mul(every.0))));
+        self.past.now() != now
+    }
 }
 
 impl Controller {
     /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
     pub(super) fn foresee(
         &mut self,
-        at: Nanos,
+        observation: &Observation,
         observed: &BTreeMap<VolumeId, &VolumeObservation>,
         scenes: &mut Scenes,
         changes: &mut BTreeMap<VolumeId, Change>,
@@ -56,12 +109,21 @@ impl Controller {
             return;
         }
         let (mut sought, mut absent, mut expecting, mut granted) = (0, Vec::new(), Vec::new(), Vec::new());
+        let time = self.last.expect("a step has begun");
         for (id, volume) in &mut self.volumes {
-            let load = volume.history.back().map_or(0.0, |last| last.arrival_rate);
-            if !observed.contains_key(id) || !volume.past.push(load, &rules) {
+            let seen = observed.get(id).copied();
+            let may_seek = || {
+                sought += 1;
+                sought <= SEASONS_PER_STEP
+            };
+            if !volume.count(time, seen, &rules, may_seek) {
                 continue;
             }
             let now = volume.past.now();
+            if seen.is_none() {
+                volume.foreseen.take_if(|foreseen| now >= foreseen.until);
+                continue;
+            }
             if volume.past.wants_season() && sought < SEASONS_PER_STEP {
                 sought += 1;
                 volume.past.find_season();
@@ -129,7 +191,7 @@ impl Controller {
         for change in changes.values_mut() {
             change.serves.retain(|served| self.volumes.contains_key(served));
         }
-        outcome.decisions.extend(absent.into_iter().map(|id| self.tell_absent(at, id)));
+        outcome.decisions.extend(absent.into_iter().map(|id| self.tell_absent(observation.at, id)));
     }
 
     /// Gives up what a cache holds beyond the room that the next peak's zones leave, where other zones are read now and whom it serves keep their objectives
@@ -234,6 +296,10 @@ impl Controller {
                 volume.rested = Rested::default();
                 continue;
             };
+            // What was heard of it last says nothing of now.
+            if !observed.contains_key(&id) {
+                continue;
+            }
             let awaits = self.awaits_peak(id);
             let served = grant.serves.iter().filter_map(|served| self.volumes.get(served));
             let since = served.filter_map(|served| served.violated_since).min();
@@ -250,7 +316,8 @@ impl Controller {
             if volume.past.open_peak().is_none() {
                 let rested = &mut volume.rested;
                 let is_high = |load: f64| load >= PEAK_SHARE * rested.load_gone;
-                let is_back = rested.load_gone > 0.0 && is_high(load) && load >= 2.0 * rested.load;
+                let is_back =
+                    rested.load_gone > 0.0 && is_high(load) && is_high(newest) && load >= 2.0 * rested.load;
                 if awaits || !is_back && blocks < 2 * rested.blocks {
                     (rested.blocks, rested.load) = (rested.blocks.min(blocks), rested.load.min(load));
                     continue;
@@ -258,7 +325,8 @@ impl Controller {
                 let high = volume.history.iter().rev().take_while(|one| is_high(one.arrival_rate));
                 let ago = if is_back { high.count().max(ago) } else { ago };
                 let expected = volume.foreseen.as_ref().map(|foreseen| foreseen.from);
-                let from = expected.unwrap_or_else(|| volume.past.bucket_of(ago, &rules));
+                let seen_from = || volume.past.bucket_of(ago, &rules).max(rested.heard_from);
+                let from = expected.unwrap_or_else(seen_from);
                 volume.past.begin(Peak::new(from, blocks, serves));
             }
             let peak = volume.past.open_peak().expect("begun");
@@ -266,7 +334,8 @@ impl Controller {
             if is_gone || 2 * blocks < peak.blocks {
                 let load_gone = if is_gone { peak.load } else { 0.0 };
                 volume.past.end();
-                volume.rested = Rested { blocks, load, load_gone };
+                let heard_from = volume.rested.heard_from;
+                volume.rested = Rested { blocks, load, load_gone, heard_from };
                 continue;
             }
             peak.load = peak.load.max(load);

@@ -63,6 +63,8 @@ pub struct Controller {
     step: u64,
     /// The length of the last interval, in seconds.
     interval_s: f64,
+    /// When the last interval ended, and how often they do.
+    last: Option<(Nanos, Nanos)>,
 }
 
 /// A change of a quota that a step wants.
@@ -125,6 +127,7 @@ impl Controller {
             services: BTreeMap::new(),
             step: 0,
             interval_s: 1.0,
+            last: None,
         })
     }
 
@@ -196,6 +199,8 @@ impl Controller {
     pub fn step(&mut self, observation: &Observation) -> StepOutcome {
         self.step += 1;
         self.interval_s = observation.interval.as_secs_f64().max(1e-9);
+        let every = if observation.every > Nanos::ZERO { observation.every } else { observation.interval };
+        self.last = Some((observation.at, every.max(Nanos(1))));
         let mut outcome = StepOutcome::default();
         let observed: BTreeMap<VolumeId, &VolumeObservation> =
             observation.volumes.iter().map(|volume| (volume.volume, volume)).collect();
@@ -214,7 +219,7 @@ impl Controller {
         let violated = self.judge(observation.at, &mut outcome);
         self.guarantee(&mut changes);
         self.correct(&mut scenes, &mut changes);
-        self.foresee(observation.at, &observed, &mut scenes, &mut changes, &mut outcome);
+        self.foresee(observation, &observed, &mut scenes, &mut changes, &mut outcome);
         self.analyse(observation.at, &violated, &mut scenes, &mut changes, &mut outcome);
         self.weigh_stakes(&mut scenes);
         self.spare(observation.at, &mut scenes, &mut changes, &mut outcome);

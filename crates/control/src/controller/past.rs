@@ -70,9 +70,16 @@ fn bound_listed(volumes: &mut [(VolumeId, String, History)], runs_max: usize) {
 }
 
 impl Controller {
-    /// What is remembered of the past of all volumes, who is told of one every `interval`; of what caches held as much as is of use for the newest peaks.
+    /// What is remembered of the past of all volumes, as of the last step, who is told of one every `interval`; of what caches held as much as is of use for the newest peaks.
     pub fn past(&self, interval: Nanos) -> Past {
-        let each = |(id, volume): (&VolumeId, &Volume)| (*id, volume.spec.name.clone(), volume.past.clone());
+        let rules = self.config.foresight;
+        let each = |(id, volume): (&VolumeId, &Volume)| {
+            let mut history = volume.past.clone();
+            // Of what was last heard a while ago less than a bucket is not counted yet.
+            let uncounted = self.last.map_or(0, |(at, every)| volume.uncounted(at, every));
+            history.pass_as_known(uncounted, &rules);
+            (*id, volume.spec.name.clone(), history)
+        };
         let mut volumes: Vec<_> = self.volumes.iter().map(each).collect();
         bound_listed(&mut volumes, KEPT_RUNS_MAX);
         Past {
@@ -115,7 +122,8 @@ impl Controller {
                 continue;
             };
             history.pass(intervals, &rules);
-            self.volumes.get_mut(now).expect("listed").past = history;
+            let volume = self.volumes.get_mut(now).expect("listed");
+            (volume.past, volume.counted) = (history, None);
             recalled += 1;
         }
         Ok(recalled)
@@ -125,8 +133,11 @@ impl Controller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ControlConfig;
     use crate::foresight::{ForesightRules, Peak};
-    use forebay_units::BlockRange;
+    use crate::inventory::{HostId, OriginId, VolumeSpec};
+    use crate::observation::{Observation, VolumeObservation};
+    use forebay_units::{BlockRange, BlockSize, Bytes};
 
     #[test]
     fn of_what_caches_held_the_newest_peaks_are_kept() {
@@ -152,5 +163,51 @@ mod tests {
         bound_listed(&mut volumes, 39);
         let listed = |at: usize| volumes[at].2.listed().collect::<Vec<_>>();
         assert_eq!((listed(0), listed(1)), (vec![(15, 10)], vec![(12, 20)]));
+    }
+
+    fn told(controller: &Controller) -> (u64, u64) {
+        let past = serde_json::to_value(controller.past(Nanos::secs(1))).unwrap();
+        let of = |key: &str| past["volumes"][0][2][key].as_u64().expect("a number");
+        (of("now"), of("intervals"))
+    }
+
+    /// Buckets of four seconds: intervals that end late, that are told of later, or of which nothing is told count for as long as they took.
+    #[test]
+    fn buckets_are_counted_by_time() {
+        let foresight = ForesightRules { bucket_intervals: 4, ..ForesightRules::default() };
+        let config = ControlConfig { foresight, ..ControlConfig::default() };
+        let mut controller = Controller::new(config, Bytes::mib(1), Vec::new(), Vec::new()).unwrap();
+        let spec = VolumeSpec {
+            id: VolumeId(3),
+            name: "db".to_owned(),
+            size: Bytes::mib(1),
+            block_size: BlockSize::DEFAULT,
+            origin: OriginId(0),
+            host: HostId(0),
+            objectives: Vec::new(),
+            may_cache: true,
+            minimum: Bytes::ZERO,
+            maximum: None,
+        };
+        controller.register(spec).unwrap();
+        let every = Nanos::secs(1);
+        let mut step = |at_ms: u64, interval_ms: u64, heard: bool| {
+            let interval = Nanos::millis(interval_ms);
+            let volumes =
+                if heard { vec![VolumeObservation::idle(VolumeId(3), interval)] } else { Vec::new() };
+            let observation =
+                Observation { at: Nanos::millis(at_ms), interval, every, volumes, ..Observation::default() };
+            controller.step(&observation);
+            told(&controller)
+        };
+        // Of whom nothing was ever heard nothing is counted.
+        assert_eq!([step(1_000, 1_000, false), step(2_000, 1_000, true)], [(0, 0), (0, 1)]);
+        // Two and a half late, and the next one short.
+        assert_eq!([step(5_400, 3_400, true), step(6_000, 600, true)], [(1, 0), (1, 1)]);
+        // What is kept meanwhile counts too, a bucket or less.
+        let silent = [7, 8, 9, 10, 11].map(|at| step(at * 1_000, 1_000, false));
+        assert_eq!(silent, [(1, 2), (1, 3), (2, 0), (2, 1), (2, 2)]);
+        // Nobody asked for a hundred seconds; what is heard then is of two.
+        assert_eq!(step(111_000, 2_000, true), (27, 2));
     }
 }

@@ -87,6 +87,8 @@ pub(super) struct Volume {
     pub(super) analyse_from: u64,
     /// When it needed a cache in the past.
     pub(super) past: History,
+    /// Up to when its intervals are counted in there; `None` before the first.
+    pub(super) counted: Option<Nanos>,
     /// When it will need one, or is expected to need one now.
     pub(super) foreseen: Option<Foreseen>,
     /// The beginning of the foreseen peak for which it was decided whether its cache makes room.
@@ -128,6 +130,7 @@ impl Volume {
             over_after: 0,
             analyse_from: 0,
             past: History::default(),
+            counted: None,
             foreseen: None,
             room_made_for: None,
             room_blocks: None,

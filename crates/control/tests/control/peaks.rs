@@ -153,3 +153,51 @@ fn what_a_peak_was_foreseen_to_need_is_not_given_back_while_it_lasts() {
     assert!(least + 256 >= foreseen - foreseen / 40, "{least} of {foreseen} blocks");
     assert!(least < granted, "nothing of the {granted} blocks is taken back");
 }
+
+/// How nothing is known of a second.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    Unheard,
+    Unasked,
+}
+
+/// The first peak that is foreseen after all lost seconds, in seconds from the beginning of its season, a minute of calm and one of load; lost are seconds after
+/// three seasons, by number.
+fn foreseen_after(lost_until: usize, lost: impl Fn(usize) -> Option<Lost>) -> Option<usize> {
+    let mut world = three_peaks(3, false);
+    for second in 0..360 {
+        match second % 120 {
+            0 => world.rates(60.0, 30.0),
+            60 => world.rates(300.0, 260.0),
+            _ => {}
+        }
+        let lost = lost(second);
+        world.foreseen = None;
+        world.is_heard = !matches!(lost, Some(Lost::Unheard));
+        match lost {
+            Some(Lost::Unasked) => world.unasked_second(),
+            _ => drop(world.second()),
+        }
+        if second >= lost_until && world.foreseen.is_some() {
+            return Some(second % 120);
+        }
+    }
+    None
+}
+
+/// Whether nothing is heard or nobody asks, whether for a part of a bucket again and again or for more than a season: peaks stay where they are.
+#[test]
+fn a_season_goes_on_while_nothing_is_heard() {
+    let seen = foreseen_after(0, |_| None);
+    // Two buckets of five seconds before the minute, told with the second that closes the third.
+    assert_eq!(seen, Some(49));
+    for lost in [Lost::Unheard, Lost::Unasked] {
+        for span in [10..32, 20..43, 30..150] {
+            let at = foreseen_after(span.end, |second| span.contains(&second).then_some(lost));
+            assert_eq!(at, seen, "{lost:?} in {span:?}");
+        }
+        let at = foreseen_after(0, |second| (second % 3 == 1).then_some(lost));
+        // A bucket later where the cache was made smaller just when it would have been granted.
+        assert!(at.is_some_and(|at| (49..=54).contains(&at)), "{lost:?} every third second: {at:?}");
+    }
+}

@@ -65,6 +65,8 @@ pub(crate) struct World {
     pub(crate) controller: Controller,
     hosts: Vec<HostSpec>,
     pub(crate) tells: bool,
+    /// Whether anything is heard of the volumes.
+    pub(crate) is_heard: bool,
     /// Blocks that enter a cache by misses within a second at most.
     pub(crate) fill_max: u64,
     /// How long it takes to make a cache where there is none.
@@ -143,6 +145,7 @@ impl World {
             controller,
             hosts,
             tells: false,
+            is_heard: true,
             fill_max: u64::MAX,
             makes_in: Nanos::ZERO,
             told: Vec::new(),
@@ -207,6 +210,9 @@ impl World {
             observed.resident =
                 (std::mem::take(&mut side.lists) && self.tells).then(|| held.collect::<Vec<_>>().into());
             volumes.push(observed);
+        }
+        if !self.is_heard {
+            volumes.clear();
         }
         let outcome =
             self.controller.step(&Observation { at: self.at, interval, volumes, ..Observation::default() });
@@ -289,6 +295,11 @@ impl World {
     /// What was last told of this kind.
     pub(crate) fn said(&self, kind: DecisionKind) -> &str {
         self.told.iter().rev().find(|(of, _)| *of == kind).map_or("", |(_, summary)| summary)
+    }
+
+    /// One second in which the controller is not asked.
+    pub(crate) fn unasked_second(&mut self) {
+        self.at += Nanos::secs(1);
     }
 
     pub(crate) fn run(&mut self, seconds: usize) -> Vec<(f64, Vec<DecisionKind>)> {

@@ -237,6 +237,7 @@ impl Fleet {
                 journal_fails: false,
                 controller: None,
                 past: None,
+                asked: None,
                 hosts,
                 was_off: false,
                 registered: BTreeMap::new(),

@@ -74,6 +74,8 @@ pub(super) struct Loop {
     pub(super) controller: Option<Controller>,
     /// What is kept of the past, once a controller has recalled it.
     pub(super) past: Option<PastFile>,
+    /// When the controller was asked last: as of when it remembers what it does.
+    pub(super) asked: Option<Stamp>,
     pub(super) hosts: Vec<HostSpec>,
     /// The controller was paused since it was asked last.
     pub(super) was_off: bool,
@@ -194,6 +196,7 @@ impl Loop {
         #[cfg(test)]
         assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
         let outcome = controller.step(observation);
+        self.asked = Some(Stamp::now());
         let table = self.interference.table(controller, unix_ms());
         let mut state = self.shared.state();
         state.is_dead = false;
@@ -335,10 +338,10 @@ impl Loop {
 
     fn keep_past(&mut self) {
         let shared = &self.shared;
-        if let (Some(controller), Some(past), Some(history)) =
-            (&self.controller, &mut self.past, &shared.history)
+        if let (Some(controller), Some(past), Some(asked), Some(history)) =
+            (&self.controller, &mut self.past, &self.asked, &shared.history)
         {
-            past.keep(controller, Stamp::now(), shared.config.interval, history.counters());
+            past.keep(controller, asked.clone(), shared.config.interval, history.counters());
         }
     }
 
