@@ -8,7 +8,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -28,6 +28,7 @@ const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
+const IFA_F_SECONDARY: u8 = 1;
 const RTA_GATEWAY: u16 = 5;
 /// `struct nlmsghdr`, `struct ifinfomsg`, `struct ifaddrmsg`.
 const HEADER_BYTES: usize = 16;
@@ -95,8 +96,26 @@ impl Netlink {
 
     /// Whether an interface has an address.
     pub(crate) fn has(&mut self, interface: u32, address: IpAddr) -> io::Result<bool> {
-        self.send(RTM_GETADDR, DUMP, &address_header(interface, address, 0))?;
         let mut found = false;
+        self.list(interface, address, |message| found |= message.is_of(interface, address))?;
+        Ok(found)
+    }
+
+    /// The IPv4 addresses of all interfaces, those of each interface in its own order.
+    pub(crate) fn addresses(&mut self) -> io::Result<Vec<Assigned>> {
+        let mut found = Vec::new();
+        self.list(0, Ipv4Addr::UNSPECIFIED.into(), |message| found.extend(message.assigned()))?;
+        Ok(found)
+    }
+
+    /// Hears of each address of the family of `address`.
+    fn list(
+        &mut self,
+        interface: u32,
+        address: IpAddr,
+        mut hear: impl FnMut(&Message<'_>),
+    ) -> io::Result<()> {
+        self.send(RTM_GETADDR, DUMP, &address_header(interface, address, 0))?;
         loop {
             let received = self.receive()?;
             if received.is_empty() {
@@ -104,9 +123,9 @@ impl Netlink {
             }
             for message in messages(&received) {
                 match message.kind {
-                    NLMSG_DONE => return Ok(found),
-                    NLMSG_ERROR => return message.result().unwrap_or_else(|| Err(garbled())).map(|()| found),
-                    RTM_NEWADDR => found |= message.is_of(interface, address),
+                    NLMSG_DONE => return Ok(()),
+                    NLMSG_ERROR => return message.result().unwrap_or_else(|| Err(garbled())),
+                    RTM_NEWADDR => hear(&message),
                     _ => {}
                 }
             }
@@ -147,6 +166,40 @@ impl Netlink {
         buffer.truncate(count);
         Ok(buffer)
     }
+}
+
+/// An IPv4 address that an interface has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Assigned {
+    pub(crate) interface: u32,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) prefix: u8,
+    /// Any address of its network: that of the peer, where there is one.
+    network: Ipv4Addr,
+    /// Another one of its network was there before it.
+    is_secondary: bool,
+}
+
+impl Assigned {
+    /// Whether the kernel removes it from its interface with `first`, unless it promotes secondaries (`__inet_del_ifa` in `net/ipv4/devinet.c`).
+    pub(crate) fn goes_with(&self, first: &Assigned) -> bool {
+        let ignored = 32 - u32::from(first.prefix.min(32));
+        let network = |of: &Assigned| of.network.to_bits().checked_shr(ignored);
+        self.is_secondary
+            && !first.is_secondary
+            && (self.interface, self.prefix, network(self)) == (first.interface, first.prefix, network(first))
+    }
+}
+
+/// Whether the first of the secondary addresses on an interface takes the place of a primary one that is removed; else they go with it. In the namespace of this thread.
+pub(crate) fn promotes_secondaries(interface: &str) -> io::Result<bool> {
+    for of in ["all", interface] {
+        let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/conf/{of}/promote_secondaries"))?;
+        if value.trim() != "0" {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
@@ -241,6 +294,24 @@ impl Message<'_> {
             && header[4..] == interface.to_ne_bytes()
             && told.any(|(_, value)| value == bytes(address))
     }
+
+    /// The IPv4 address that it tells of.
+    fn assigned(&self) -> Option<Assigned> {
+        let (header, told) = self.payload.split_first_chunk::<ADDRESS_BYTES>()?;
+        let [of, prefix, flags, _, interface @ ..] = *header;
+        let find = |kind| {
+            let (_, value) = attributes(told).find(|(of, _)| *of == kind)?;
+            <[u8; 4]>::try_from(value).ok().map(Ipv4Addr::from)
+        };
+        let address = find(IFA_LOCAL).filter(|_| of == family(Ipv4Addr::UNSPECIFIED.into()))?;
+        Some(Assigned {
+            interface: u32::from_ne_bytes(interface),
+            address,
+            prefix,
+            network: find(IFA_ADDRESS).unwrap_or(address),
+            is_secondary: flags & IFA_F_SECONDARY != 0,
+        })
+    }
 }
 
 /// The messages in what was received at once; what is cut off ends them.
@@ -259,7 +330,6 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
 
     #[test]
     fn a_message_by_hand() {
@@ -307,6 +377,32 @@ mod tests {
         assert!(!message.is_of(7, "fd00::9".parse().unwrap()));
     }
 
+    #[test]
+    fn what_goes_with_a_primary_address_is_secondary_and_of_its_network() {
+        let told = |flags, prefix, interface: u32, last| {
+            let mut told = vec![2, prefix, flags, 0];
+            told.extend(interface.to_ne_bytes());
+            for kind in [IFA_ADDRESS, IFA_LOCAL] {
+                add_attribute(&mut told, kind, Ipv4Addr::new(10, 0, 0, last).into());
+            }
+            let told = message(RTM_NEWADDR, 0, 1, &told);
+            messages(&told).next().unwrap().assigned().unwrap()
+        };
+        // IFA_F_PERMANENT (0x80) is none of it.
+        let first = told(0x80, 24, 7, 9);
+        assert_eq!((first.address, first.prefix), (Ipv4Addr::new(10, 0, 0, 9), 24));
+        assert!(told(0x81, 24, 7, 2).goes_with(&first));
+        for other in [told(0x80, 24, 7, 2), told(0x81, 25, 7, 2), told(0x81, 24, 8, 2)] {
+            assert!(!other.goes_with(&first), "{other:?}");
+        }
+        // 9 and 10 are of one network of 30 bits, 9 and 2 are not.
+        let first = told(0x80, 30, 7, 9);
+        assert!(told(0x81, 30, 7, 10).goes_with(&first) && !told(0x81, 30, 7, 2).goes_with(&first));
+        assert!(!told(0x81, 30, 7, 10).goes_with(&told(0x81, 30, 7, 9)), "it is secondary itself");
+        // 32 bits are ignored.
+        assert!(told(0x81, 0, 7, 10).goes_with(&told(0x80, 0, 7, 9)));
+    }
+
     /// The kernel's own answers, which need no rights where nothing is changed.
     #[test]
     fn the_loopback_interface_has_its_address() {
@@ -314,6 +410,9 @@ mod tests {
         let index = netlink.index("lo").unwrap();
         assert!(netlink.has(index, Ipv4Addr::LOCALHOST.into()).unwrap());
         assert!(!netlink.has(index, Ipv4Addr::new(192, 0, 2, 1).into()).unwrap());
+        let all = netlink.addresses().unwrap();
+        let is_loopback = |of: &Assigned| of.interface == index && of.address == Ipv4Addr::LOCALHOST;
+        assert!(all.iter().any(is_loopback), "{all:?}");
         assert_eq!(netlink.hardware(index).unwrap(), [0; 6]);
         assert!(netlink.remove(u32::MAX, Ipv4Addr::new(192, 0, 2, 1).into(), 24).is_err());
     }

@@ -101,6 +101,21 @@ pub enum RouteError {
         /// The hardware address of who answered for it.
         by: String,
     },
+    /// The kernel would remove other addresses with the one that is to move. Nothing was done.
+    #[error(
+        "{address} cannot leave {place}: Linux removes {} with it; set `net.ipv4.conf.{interface}.promote_secondaries` to 1 there, or configure {address} after them",
+        others.join(", ")
+    )]
+    AddressIsPrimary {
+        /// The address.
+        address: std::net::Ipv4Addr,
+        /// The interface that has it, and of which namespace.
+        place: String,
+        /// The interface's name.
+        interface: String,
+        /// The addresses that would be lost, with their prefixes.
+        others: Vec<String>,
+    },
     /// Who moves the clients cannot be told to, or is no such thing. Nothing was asked of it.
     #[error("{who} cannot be told: {reason}")]
     Unheard {

@@ -6,13 +6,15 @@
 //! A switch has the old path flush, takes the address from where it is, asks on the wire whether anybody else has it while the old path flushes what clients wrote meanwhile, has the storage
 //! side fence the old path, gives it to the new host, and announces it. Between the first and the last step clients reach nobody. What was out on the old path is done or
 //! refused by then; who asked did not hear, and asks again on the new path. If a step fails the address goes back to where it was.
+//!
+//! Linux removes what is secondary to an address with it. An address to which others are is not moved: nobody would put those back.
 
 mod arp;
 mod flushing;
 
 use super::{LeaseHolder, Passage, Pause, Route, RouteError, StorageLease};
 use crate::api::connect_tcp;
-use crate::netlink::Netlink;
+use crate::netlink::{Assigned, Netlink, promotes_secondaries};
 use crate::{Deadline, Endpoint};
 use arp::Wire;
 use flushing::{flush_ahead, flush_behind};
@@ -81,11 +83,28 @@ pub struct AddressRoute {
 
 impl AddressRoute {
     fn unheard(&self, place: &AddressPlace, error: impl ToString) -> RouteError {
-        let namespace =
-            place.namespace.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
-        RouteError::Unheard {
-            who: format!("interface `{}`{namespace}", place.interface),
-            reason: error.to_string(),
+        RouteError::Unheard { who: place.shown(), reason: error.to_string() }
+    }
+
+    /// Whether nothing but the address itself is lost where it is removed from a place.
+    fn check_leaves_alone(&self, place: &AddressPlace) -> Result<(), RouteError> {
+        let Ipv4Prefix { address, prefix } = self.address;
+        let lost = place.within(|host| {
+            let all = host.netlink.addresses()?;
+            let is_it =
+                |of: &&Assigned| (of.interface, of.address, of.prefix) == (host.index, address, prefix);
+            let Some(it) = all.iter().find(is_it) else { return Ok(Vec::new()) };
+            let lost = all.iter().filter(|other| other.goes_with(it));
+            let lost: Vec<String> = lost.map(|other| format!("{}/{}", other.address, other.prefix)).collect();
+            Ok(if lost.is_empty() || promotes_secondaries(&place.interface)? { Vec::new() } else { lost })
+        });
+        match lost {
+            Ok(others) if others.is_empty() => Ok(()),
+            Ok(others) => {
+                let (place, interface) = (place.shown(), place.interface.clone());
+                Err(RouteError::AddressIsPrimary { address, place, interface, others })
+            }
+            Err(error) => Err(self.unheard(place, error)),
         }
     }
 
@@ -160,6 +179,13 @@ struct Host<'a> {
 }
 
 impl AddressPlace {
+    /// Its interface, and of which namespace.
+    fn shown(&self) -> String {
+        let namespace =
+            self.namespace.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
+        format!("interface `{}`{namespace}", self.interface)
+    }
+
     /// Does something in the place's namespace: on a thread of its own, which ends with it.
     fn within<T: Send>(&self, act: impl FnOnce(&mut Host<'_>) -> io::Result<T> + Send) -> io::Result<T> {
         std::thread::scope(|scope| {
@@ -205,6 +231,7 @@ impl Route for AddressRoute {
             new.within(|host| host.wire.announce(address)).map_err(|error| self.unheard(new, error))?;
             return Ok(Pause(Duration::ZERO));
         }
+        old.iter().try_for_each(|place| self.check_leaves_alone(place))?;
         self.check_serves(new, deadline)?;
         let may_flush = if passage.settled { Vec::new() } else { flush_ahead(&old, deadline)? };
         let began = Instant::now();
@@ -295,3 +322,6 @@ impl Route for AddressRoute {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
