@@ -332,6 +332,12 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
         if let Some((key, found, expected)) = volume.prometheus.as_ref().and_then(PrometheusTable::wrong) {
             noted.add(of(&format!("prometheus.{key}")), found, expected);
         }
+        for (key, found, ip) in fixed(volume) {
+            if let Some(other) = ip.and_then(|ip| moved_at(config, ip)) {
+                let found = format!("`{found}`, at the address that the route of volume `{other}` moves");
+                noted.add(of(key), found, "an address that stays with the storage side");
+            }
+        }
         if let Some(found) = volume.watch.as_ref().and_then(nobody_at) {
             noted.add(of("watch"), found, "where the storage side answers");
         }
@@ -340,6 +346,25 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
             noted.add(of("watch"), "absent, as is `prometheus`", expected);
         }
     }
+}
+
+/// Where the storage side is for appliances and for us, wherever clients are: the key, what it is, and its address if it names one.
+fn fixed(volume: &VolumeTable) -> impl Iterator<Item = (&'static str, String, Option<IpAddr>)> {
+    let origin = match &volume.origin.transport {
+        Transport::Tcp { host, .. } => host.parse().ok(),
+        Transport::Unix { .. } => None,
+    };
+    let watch = match &volume.watch {
+        Some(ApiAddress::Tcp(at)) => Some(("watch", at.to_string(), Some(at.ip()))),
+        _ => None,
+    };
+    [("origin", volume.origin.shown().to_string(), origin)].into_iter().chain(watch)
+}
+
+/// The volume whose clients come by this address, which moves.
+fn moved_at(config: &FleetConfig, ip: IpAddr) -> Option<&str> {
+    let moves = |volume: &&VolumeTable| matches!(&volume.route, Some(RouteTable::Address { address, .. }) if ip.to_canonical() == address.address);
+    config.volume.iter().find(moves).map(|volume| volume.name.as_str())
 }
 
 /// Whether clients of the volume with the number `at` can be moved as its route says, to some host at least.

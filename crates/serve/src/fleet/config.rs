@@ -471,6 +471,56 @@ mod tests {
         }
     }
 
+    /// Two hosts that are namespaces, and a volume whose clients come by an address.
+    const BY_ADDRESS: &str = r#"
+        socket = "control.sock"
+        state = "state"
+        [[host]]
+        name = "h1"
+        memory = "1MiB"
+        provider = { type = "namespace", namespace = "n1", address = "10.0.0.3", interface = "eth1" }
+        [[host]]
+        name = "h2"
+        memory = "1MiB"
+        provider = { type = "namespace", namespace = "n2", address = "10.0.0.4", interface = "eth1" }
+        [[volume]]
+        name = "db"
+        home = "h1"
+        origin = "nbd://10.0.0.2/db"
+        secret = "0123456789abcdef"
+        watch = "10.0.0.2:80"
+        route = { type = "address", address = "10.0.0.9/24", interface = "eth0" }
+    "#;
+
+    /// All that is wrong, a line each, with `from` replaced by `to`.
+    fn wrong_by_address(from: &str, to: &str) -> Vec<String> {
+        assert!(BY_ADDRESS.contains(from), "{from}");
+        match reading::parse("c.toml", &BY_ADDRESS.replacen(from, to, 1), Path::new("/etc")) {
+            Ok(_) => Vec::new(),
+            Err(error) => error.to_string().lines().map(ToOwned::to_owned).collect(),
+        }
+    }
+
+    #[test]
+    fn a_storage_side_at_an_address_that_moves_is_a_mistake() {
+        let moves = "at the address that the route of volume `db` moves, expected an address that stays with the storage side";
+        let other = "[[volume]]\nname = \"web\"\nhome = \"h1\"\norigin = \"nbd://[::ffff:10.0.0.9]:1/web\"\nwatch = \"10.0.0.2:80\"\n[[volume]]";
+        for (from, to, told) in [
+            (
+                "nbd://10.0.0.2/",
+                "nbd://10.0.0.9:5/",
+                format!("`volume[0].origin`: `nbd://10.0.0.9:5/db`, {moves}"),
+            ),
+            ("10.0.0.9/24", "10.0.0.2/24", format!("`volume[0].origin`: `nbd://10.0.0.2/db`, {moves}")),
+            ("10.0.0.2:80", "10.0.0.9:80", format!("`volume[0].watch`: `10.0.0.9:80`, {moves}")),
+            ("[[volume]]", other, format!("`volume[0].origin`: `nbd://[::ffff:10.0.0.9]:1/web`, {moves}")),
+        ] {
+            let wrong = wrong_by_address(from, to);
+            assert!(wrong[0].ends_with(&told), "{to}: {wrong:#?}");
+        }
+        assert_eq!(wrong_by_address("nbd://10.0.0.2/", "nbd://10.0.0.8/"), [""; 0]);
+    }
+
     #[test]
     fn what_stands_in_the_place_of_a_secret_is_not_told() {
         let folder = tempfile::tempdir().unwrap();
