@@ -53,6 +53,9 @@ const SEASONS_MAX: u64 = 4;
 /// The part of what it was in seasons before that a load must reach for its peak to have come (ours).
 const COME_SHARE: f64 = 0.5;
 
+/// A peak may come so many buckets before its time (ours).
+const EARLY: u64 = 2;
+
 /// A load that repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Season {
@@ -144,6 +147,8 @@ impl Peak {
 /// A cache that will be needed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreseen {
+    /// The bucket in which it was foreseen.
+    pub at: u64,
     /// The bucket in which it is expected to be needed, and the one after.
     pub from: u64,
     /// See `from`.
@@ -389,6 +394,7 @@ impl History {
         let load =
             self.load(from - period).or_else(|| self.load(from.checked_sub(2 * period)?)).unwrap_or(0.0);
         Some(Foreseen {
+            at: self.now,
             from,
             until,
             load,
@@ -399,8 +405,20 @@ impl History {
         })
     }
 
-    /// Whether the load that was foreseen is there, by the last bucket that closed.
+    /// The highest load in a bucket since the peak was foreseen, or since it would have been early, in requests per second: also of one that came before its
+    /// time, or is over.
+    pub fn highest_for(&self, foreseen: &Foreseen) -> f64 {
+        let since = foreseen.at.saturating_sub(1).min(foreseen.from.saturating_sub(EARLY));
+        (since..self.now).filter_map(|bucket| self.load(bucket)).fold(0.0, f64::max)
+    }
+
+    /// Whether the load that was foreseen has been there, by the buckets that closed.
     pub fn has_come(&self, foreseen: &Foreseen) -> bool {
+        self.highest_for(foreseen) >= COME_SHARE * foreseen.load
+    }
+
+    /// Whether the load that was foreseen is there, by the last bucket that closed.
+    pub fn is_there(&self, foreseen: &Foreseen) -> bool {
         self.loads.back().is_some_and(|load| f64::from(*load) >= COME_SHARE * foreseen.load)
     }
 }

@@ -7,7 +7,7 @@ use super::scenes::Scenes;
 use super::volume::Volume;
 use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
-use crate::foresight::{Foreseen, ForesightRules, Peak, is_long};
+use crate::foresight::{Foreseen, ForesightRules, History, Peak, is_long};
 use crate::inventory::VolumeId;
 use crate::observation::{Observation, VolumeObservation};
 use crate::warmup::{Warmup, are_alike};
@@ -94,6 +94,21 @@ impl Volume {
     }
 }
 
+/// What is told of a peak that does not come.
+fn absence(foreseen: &Foreseen, past: &History, rules: &ForesightRules) -> Vec<Fact> {
+    let ago = |bucket: u64| past.now().saturating_sub(bucket) as f64;
+    vec![
+        Fact::number("foreseen_ago", ago(foreseen.at), "buckets"),
+        Fact::number("expected_ago", ago(foreseen.from), "buckets"),
+        Fact::number("lasts", (foreseen.until - foreseen.from) as f64, "buckets"),
+        Fact::number("season", foreseen.period as f64, "buckets"),
+        Fact::number("bucket", rules.bucket_intervals as f64, "intervals"),
+        Fact::number("confidence", foreseen.confidence, ""),
+        Fact::number("load", foreseen.load, "requests/s"),
+        Fact::number("load_seen", past.highest_for(foreseen), "requests/s"),
+    ]
+}
+
 impl Controller {
     /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
     pub(super) fn foresee(
@@ -131,10 +146,10 @@ impl Controller {
             match &volume.foreseen {
                 Some(foreseen) if now >= foreseen.until => volume.foreseen = None,
                 Some(foreseen) if now >= foreseen.from + PATIENCE && !volume.past.has_come(foreseen) => {
-                    let until = foreseen.until;
+                    let (until, facts) = (foreseen.until, absence(foreseen, &volume.past, &rules));
                     volume.past.was_wrong(until);
                     volume.foreseen = None;
-                    absent.push(*id);
+                    absent.push((*id, facts));
                 }
                 _ => {}
             }
@@ -166,8 +181,14 @@ impl Controller {
                 Fact::number("confidence", foreseen.confidence, ""),
                 Fact::number("load", foreseen.load, "requests/s"),
             ];
-            let summary =
-                format!("a peak of {} is foreseen: its cache of last time is granted", volume.spec.name);
+            let what = match volume.past.open_peak() {
+                Some(_) => format!("a peak of {} is there that comes again and again", volume.spec.name),
+                None => format!("a peak of {} is foreseen", volume.spec.name),
+            };
+            let summary = match volume.blocks() {
+                0 => format!("{what}: its cache of last time is granted"),
+                _ => format!("{what}: its cache grows to that of last time"),
+            };
             let change = Change::new(blocks, DecisionKind::PeakForeseen, summary, facts);
             granted.push(*id);
             changes.insert(*id, Change { serves: foreseen.peak.serves.clone(), ..change });
@@ -191,7 +212,9 @@ impl Controller {
         for change in changes.values_mut() {
             change.serves.retain(|served| self.volumes.contains_key(served));
         }
-        outcome.decisions.extend(absent.into_iter().map(|id| self.tell_absent(observation.at, id)));
+        outcome
+            .decisions
+            .extend(absent.into_iter().map(|(id, facts)| self.tell_absent(observation.at, id, facts)));
     }
 
     /// Gives up what a cache holds beyond the room that the next peak's zones leave, where other zones are read now and whom it serves keep their objectives
@@ -241,9 +264,9 @@ impl Controller {
         Some(Change::new(left, DecisionKind::Shrunk, summary, facts))
     }
 
-    fn tell_absent(&self, at: Nanos, id: VolumeId) -> Decision {
+    fn tell_absent(&self, at: Nanos, id: VolumeId, facts: Vec<Fact>) -> Decision {
         let summary = format!("the peak of {} that was foreseen does not come", self.volumes[&id].spec.name);
-        self.decision(at, id, DecisionKind::PeakAbsent, summary, Vec::new())
+        self.decision(at, id, DecisionKind::PeakAbsent, summary, facts)
     }
 
     /// Whether the volume's cache waits for a peak: nothing that is seen before it says how large it should be.
@@ -264,7 +287,7 @@ impl Controller {
         let volume = &self.volumes[&id];
         let lasts = |foreseen: &&Foreseen| {
             let now = volume.past.now();
-            now < foreseen.until && (now < foreseen.from + PATIENCE || volume.past.has_come(foreseen))
+            now < foreseen.until && (now < foreseen.from + PATIENCE || volume.past.is_there(foreseen))
         };
         let blocks = volume.foreseen.as_ref().filter(lasts).map_or(0, |foreseen| foreseen.peak.blocks);
         blocks - blocks / SPARED

@@ -3,7 +3,9 @@
 use super::application;
 use super::world::{BOUND_S, World};
 use forebay_control::foresight::ForesightRules;
-use forebay_control::{ControlConfig, Objective, Operations, RecallError, VolumeSpec};
+use forebay_control::{
+    ControlConfig, DecisionKind, FactValue, Objective, Operations, RecallError, VolumeSpec,
+};
 use forebay_units::{Bytes, Nanos};
 
 /// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
@@ -200,4 +202,49 @@ fn a_season_goes_on_while_nothing_is_heard() {
         // A bucket later where the cache was made smaller just when it would have been granted.
         assert!(at.is_some_and(|at| (49..=54).contains(&at)), "{lost:?} every third second: {at:?}");
     }
+}
+
+/// The fourth peak comes after so many seconds, and lasts so many; what is told of it until its season is over.
+fn fourth_peak(calm: usize, lasts: usize) -> World {
+    let mut world = three_peaks(3, false);
+    world.told.clear();
+    world.rates(60.0, 30.0);
+    world.run(calm);
+    world.rates(300.0, 260.0);
+    world.run(lasts);
+    world.rates(60.0, 30.0);
+    world.run(120 - calm - lasts);
+    world
+}
+
+fn is_told(world: &World, kind: DecisionKind) -> bool {
+    world.told.iter().any(|(of, _)| *of == kind)
+}
+
+#[test]
+fn a_peak_that_came_is_not_said_to_be_absent() {
+    // On time and short, early and short: over before it was expected to be.
+    for (calm, lasts) in [(60, 60), (60, 30), (45, 30), (40, 25)] {
+        let world = fourth_peak(calm, lasts);
+        assert!(!is_told(&world, DecisionKind::PeakAbsent), "{lasts} s after {calm} s: {:?}", world.told);
+    }
+    // What is there is not granted.
+    let world = fourth_peak(45, 60);
+    for (_, told) in world.told.iter().filter(|(kind, _)| *kind == DecisionKind::PeakForeseen) {
+        assert!(told.ends_with("its cache grows to that of last time"), "{told}");
+    }
+}
+
+#[test]
+fn of_a_peak_that_does_not_come_it_is_told_when_it_was_foreseen_for() {
+    let world = fourth_peak(120, 0);
+    assert_eq!(world.told.iter().filter(|(kind, _)| *kind == DecisionKind::PeakAbsent).count(), 1);
+    let fact = |name: &str| {
+        let fact = world.absent.iter().find(|fact| fact.name == name).unwrap_or_else(|| panic!("no {name}"));
+        let FactValue::Number(number) = fact.value else { panic!("{fact:?}") };
+        number
+    };
+    // Foreseen two buckets before, and waited for as long.
+    assert_eq!((fact("foreseen_ago"), fact("expected_ago"), fact("season")), (4.0, 2.0, 24.0));
+    assert!(2.0 * fact("load_seen") < fact("load"), "{:?}", world.absent);
 }

@@ -2,9 +2,9 @@
 //! of how the controller decides.
 
 use forebay_control::{
-    Action, CacheObservation, ControlConfig, Controller, Decision, DecisionKind, FactValue, HostId, HostSpec,
-    Objective, Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation, VolumeSpec,
-    ZoneHeat, ZoneRange,
+    Action, CacheObservation, ControlConfig, Controller, Decision, DecisionKind, Fact, FactValue, HostId,
+    HostSpec, Objective, Observation, Operations, OriginId, OriginSpec, VolumeId, VolumeObservation,
+    VolumeSpec, ZoneHeat, ZoneRange,
 };
 use forebay_locality::{CurvePoint, MissRatioCurve};
 use forebay_units::{BlockRange, BlockSize, Bytes, Nanos};
@@ -75,6 +75,8 @@ pub(crate) struct World {
     pub(crate) told: Vec<(DecisionKind, String)>,
     /// What the last peak that was foreseen had needed, in blocks.
     pub(crate) foreseen: Option<u64>,
+    /// What was told of the last peak that did not come.
+    pub(crate) absent: Vec<Fact>,
 }
 
 impl World {
@@ -150,6 +152,7 @@ impl World {
             makes_in: Nanos::ZERO,
             told: Vec::new(),
             foreseen: None,
+            absent: Vec::new(),
         }
     }
 
@@ -252,6 +255,10 @@ impl World {
         }
         let told = |decision: &Decision| (decision.kind, decision.summary.clone());
         self.told.extend(outcome.decisions.iter().map(told));
+        for decision in outcome.decisions.iter().filter(|decision| decision.kind == DecisionKind::PeakAbsent)
+        {
+            self.absent = decision.facts.clone();
+        }
         for decision in
             outcome.decisions.iter().filter(|decision| decision.kind == DecisionKind::PeakForeseen)
         {
