@@ -7,6 +7,7 @@ use crate::config::{
 };
 use crate::kept::beside;
 use forebay_actuate::api::ApiAddress;
+use forebay_actuate::route::Ipv4Prefix;
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -138,6 +139,7 @@ impl Noted {
 fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
     let (mut offered, mut cpus_offered) = (Bytes::ZERO, 0.0);
+    let (mut namespaces, mut addresses) = (BTreeMap::new(), BTreeMap::new());
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
         if !is_file_name(name) || name.len() > HOST_NAME_BYTES_MAX {
@@ -171,6 +173,17 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
         for (key, found, expected) in wrong_with(provider) {
             noted.add(of(&format!("provider.{key}")), format!("{found} on `{name}`"), expected);
         }
+        // Logins of one machine may be several hosts; a namespace stands for one, and what moves to it is at one place.
+        if let ProviderTable::Namespace { namespace, address, .. } = provider {
+            if let Some(other) = namespaces.insert(namespace, name) {
+                let found = format!("`{namespace}` on `{name}`, as on `{other}`");
+                noted.add(of("provider.namespace"), found, "a namespace of the host's own");
+            }
+            if let Some(other) = addresses.insert(address.to_canonical(), name) {
+                let found = format!("`{address}` on `{name}`, as on `{other}`");
+                noted.add(of("provider.address"), found, "an address of the host's own");
+            }
+        }
         match cpus {
             None => {}
             Some(cpus) if !(*cpus > 0.0 && *cpus < 1e6) => {
@@ -197,6 +210,8 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
     }
 }
 
+const LOOPBACK: &str = "lo";
+
 fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }
@@ -210,6 +225,19 @@ fn is_file_name(name: &str) -> bool {
 fn is_reached(address: IpAddr) -> bool {
     !address.is_unspecified() && !address.is_multicast()
 }
+
+/// What an address is that no host of its network can have.
+fn is_of_network(of: Ipv4Prefix) -> Option<&'static str> {
+    // In networks of 31 bits both addresses are hosts' (RFC 3021), in those of 32 the only one.
+    let within = u32::MAX.checked_shr(of.prefix.into()).filter(|_| of.prefix < 31)?;
+    match of.address.to_bits() & within {
+        0 => Some("the address of its network itself"),
+        number if number == within => Some("the broadcast address of its network"),
+        _ => None,
+    }
+}
+
+const ON_THE_WIRE: &str = "an interface by which others reach the address";
 
 const AN_ADDRESS_OF_IT: &str = "the address of it at which appliances are reached";
 
@@ -235,6 +263,7 @@ fn wrong_with(provider: &ProviderTable) -> Vec<(&'static str, String, &'static s
                     interface,
                     "the name of an interface: 1 to 15 bytes",
                 );
+                check("interface", interface != LOOPBACK, interface, ON_THE_WIRE);
             }
         }
         ProviderTable::Ssh { destination, address, .. } => {
@@ -409,10 +438,27 @@ fn check_route(config: &FleetConfig, at: usize, route: &RouteTable, noted: &mut 
             let ip = address.address;
             if !is_reached(ip.into()) || ip.is_loopback() || ip.is_broadcast() {
                 noted.add(of("route.address"), format!("{ip}"), "an address that a host can have");
+            } else if address.prefix == 0 {
+                noted.add(of("route.address"), format!("{ip}/0"), "a prefix of 1 to 32");
+            } else if let Some(what) = is_of_network(*address) {
+                let found = format!("{ip}/{}, {what}", address.prefix);
+                noted.add(of("route.address"), found, "an address that a host can have");
+            }
+            let has_it = |host: &&HostTable| match &host.provider {
+                ProviderTable::Namespace { address, .. } | ProviderTable::Ssh { address, .. } => {
+                    address.to_canonical() == ip
+                }
+                _ => false,
+            };
+            if let Some(host) = config.host.iter().find(has_it) {
+                let found = format!("{ip}, which is that of host `{}`", host.name);
+                noted.add(of("route.address"), found, "one that is the volume's alone: it moves");
             }
             if !is_interface(interface) {
                 let expected = "the name of an interface: 1 to 15 bytes";
                 noted.add(of("route.interface"), format!("`{interface}`"), expected);
+            } else if interface == LOOPBACK {
+                noted.add(of("route.interface"), format!("`{interface}`"), ON_THE_WIRE);
             }
             let has_address = matches!(&volume.origin.transport, Transport::Tcp { host, .. } if host.parse::<Ipv4Addr>().is_ok());
             if !has_address {

@@ -522,6 +522,53 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_moves_is_the_volumes_alone_and_one_that_hosts_can_have() {
+        let can_have = "expected an address that a host can have";
+        let on_the_wire = "expected an interface by which others reach the address";
+        for (from, to, told) in [
+            (
+                "10.0.0.9/24",
+                "10.0.0.4/24",
+                "`volume[0].route.address`: 10.0.0.4, which is that of host `h2`, expected one that is the volume's alone: it moves".to_owned(),
+            ),
+            (
+                "10.0.0.9/24",
+                "10.0.0.0/24",
+                format!("`volume[0].route.address`: 10.0.0.0/24, the address of its network itself, {can_have}"),
+            ),
+            (
+                "10.0.0.9/24",
+                "10.0.0.11/30",
+                format!("`volume[0].route.address`: 10.0.0.11/30, the broadcast address of its network, {can_have}"),
+            ),
+            (
+                "10.0.0.9/24",
+                "10.0.0.9/0",
+                "`volume[0].route.address`: 10.0.0.9/0, expected a prefix of 1 to 32".to_owned(),
+            ),
+            ("\"eth0\"", "\"lo\"", format!("`volume[0].route.interface`: `lo`, {on_the_wire}")),
+            ("\"eth1\"", "\"lo\"", format!("`host[0].provider.interface`: `lo` on `h1`, {on_the_wire}")),
+            (
+                "\"n2\"",
+                "\"n1\"",
+                "`host[1].provider.namespace`: `n1` on `h2`, as on `h1`, expected a namespace of the host's own".to_owned(),
+            ),
+            (
+                "10.0.0.4",
+                "10.0.0.3",
+                "`host[1].provider.address`: `10.0.0.3` on `h2`, as on `h1`, expected an address of the host's own".to_owned(),
+            ),
+        ] {
+            let wrong = wrong_by_address(from, to);
+            assert!(wrong.len() == 1 && wrong[0].ends_with(&told), "{to}: {wrong:#?}");
+        }
+        // Networks of 31 and 32 bits have neither.
+        for good in ["10.0.0.9/24", "10.0.0.10/31", "10.0.0.11/31", "10.0.0.0/32", "10.0.1.0/16"] {
+            assert_eq!(wrong_by_address("10.0.0.9/24", good), [""; 0], "{good}");
+        }
+    }
+
+    #[test]
     fn what_stands_in_the_place_of_a_secret_is_not_told() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.toml");
