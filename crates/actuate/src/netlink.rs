@@ -57,6 +57,11 @@ impl Netlink {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, interface)?)
     }
 
+    /// The name of an interface.
+    pub(crate) fn name(&self, interface: u32) -> io::Result<String> {
+        Ok(rustix::net::netdevice::index_to_name(&self.socket, interface)?)
+    }
+
     /// Switches an interface on.
     pub(crate) fn set_up(&mut self, interface: u32) -> io::Result<()> {
         let mut body = link(interface);
@@ -413,6 +418,7 @@ mod tests {
         let all = netlink.addresses().unwrap();
         let is_loopback = |of: &Assigned| of.interface == index && of.address == Ipv4Addr::LOCALHOST;
         assert!(all.iter().any(is_loopback), "{all:?}");
+        assert_eq!(netlink.name(index).unwrap(), "lo");
         assert_eq!(netlink.hardware(index).unwrap(), [0; 6]);
         assert!(netlink.remove(u32::MAX, Ipv4Addr::new(192, 0, 2, 1).into(), 24).is_err());
     }

@@ -116,6 +116,18 @@ pub enum RouteError {
         /// The addresses that would be lost, with their prefixes.
         others: Vec<String>,
     },
+    /// Where it would go another interface has the address. Nothing was done.
+    #[error(
+        "{address} is not given to {place}: interface `{interface}` there has it; remove it there, or name that one in its place"
+    )]
+    AddressElsewhere {
+        /// The address.
+        address: std::net::Ipv4Addr,
+        /// The interface that was to have it, and of which namespace.
+        place: String,
+        /// The one that has it.
+        interface: String,
+    },
     /// Who moves the clients cannot be told to, or is no such thing. Nothing was asked of it.
     #[error("{who} cannot be told: {reason}")]
     Unheard {

@@ -108,6 +108,23 @@ impl AddressRoute {
         }
     }
 
+    /// Whether no other interface of a place's namespace has the address. Clients may be served by that one, and the wire does not tell of it.
+    fn check_nowhere_else(&self, place: &AddressPlace) -> Result<(), RouteError> {
+        let address = self.address.address;
+        let elsewhere = place.within(|host| {
+            let all = host.netlink.addresses()?;
+            let other = all.iter().find(|of| of.address == address && of.interface != host.index);
+            other.map(|other| host.netlink.name(other.interface)).transpose()
+        });
+        match elsewhere {
+            Ok(None) => Ok(()),
+            Ok(Some(interface)) => {
+                Err(RouteError::AddressElsewhere { address, place: place.shown(), interface })
+            }
+            Err(error) => Err(self.unheard(place, error)),
+        }
+    }
+
     /// The places that have the address, and why one was not asked that cannot be: its host is gone, say. One that could not be asked at a switch may have it yet when it is back, so there may be several.
     fn holders(&self) -> (Vec<&AddressPlace>, Option<RouteError>) {
         let (mut holders, mut unheard) = (Vec::new(), None);
@@ -131,13 +148,15 @@ impl AddressRoute {
         if serving.is_empty() { places.to_vec() } else { serving }
     }
 
-    /// Gives the address to a host and announces it.
+    /// Gives the address to a host and announces it. A machine is changed by that, so the log tells of it, whoever asked.
     fn give(&self, place: &AddressPlace) -> io::Result<()> {
         let Ipv4Prefix { address, prefix } = self.address;
-        place.within(|host| {
+        let announced = place.within(|host| {
             host.netlink.add(host.index, address.into(), prefix)?;
-            host.wire.announce(address)
-        })
+            Ok(host.wire.announce(address))
+        })?;
+        tracing::info!("{address}/{prefix} was given to {}", place.shown());
+        announced
     }
 
     fn remove_from(&self, place: &AddressPlace) -> io::Result<()> {
@@ -181,9 +200,9 @@ struct Host<'a> {
 impl AddressPlace {
     /// Its interface, and of which namespace.
     fn shown(&self) -> String {
-        let namespace =
-            self.namespace.as_ref().map_or(String::new(), |path| format!(" of {}", path.display()));
-        format!("interface `{}`{namespace}", self.interface)
+        let own = || "the controller's own network namespace".to_owned();
+        let namespace = self.namespace.as_ref().map_or_else(own, |path| path.display().to_string());
+        format!("interface `{}` of {namespace}", self.interface)
     }
 
     /// Does something in the place's namespace: on a thread of its own, which ends with it.
@@ -232,6 +251,7 @@ impl Route for AddressRoute {
             return Ok(Pause(Duration::ZERO));
         }
         old.iter().try_for_each(|place| self.check_leaves_alone(place))?;
+        self.check_nowhere_else(new)?;
         self.check_serves(new, deadline)?;
         let may_flush = if passage.settled { Vec::new() } else { flush_ahead(&old, deadline)? };
         let began = Instant::now();

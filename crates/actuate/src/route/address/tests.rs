@@ -1,8 +1,10 @@
-//! What is refused before anything is done, in a network namespace of the test's own.
+//! What is refused before anything is done, and what is told, in network namespaces of the test's own.
 
 use super::*;
 use forebay_nbd::Uri;
+use std::net::TcpListener;
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A network namespace with the two ends of a wire, `e0` and `e1`. Gone when the test is over.
@@ -103,4 +105,63 @@ fn an_address_to_which_others_are_secondary_is_not_moved() {
         storage.ip(&format!("addr add 10.0.0.{address} dev e0"));
     }
     unusable("it is secondary itself");
+}
+
+/// The route's original interface is not the one that has the address: clients are served by that.
+#[test]
+fn an_address_that_another_interface_has_is_not_given_to_this_one() {
+    let Some(storage) = Namespace::new() else { return };
+    storage.ip("addr add 10.0.0.2/24 dev e1");
+    storage.ip("addr add 10.0.0.9/24 dev e0");
+    let place = storage.place("e1", 2, LeaseHolder::Original);
+    let serves = |_: &mut Host<'_>| TcpListener::bind((Ipv4Addr::new(10, 0, 0, 2), 10_809));
+    let _server = place.within(serves).unwrap();
+    let to = place.endpoint.clone();
+    let route = AddressRoute { address: "10.0.0.9/24".parse().unwrap(), places: vec![place], lease: None };
+    let passage = Passage { to, epoch: 1, settled: true };
+    let before = storage.ip("-4 -br addr");
+    let refused = route.switch(&passage, soon()).unwrap_err();
+    assert!(refused.had_no_effect(), "{refused}");
+    let expected = format!(
+        "10.0.0.9 is not given to interface `e1` of /run/netns/{}: interface `e0` there has it; remove it there, or name that one in its place",
+        storage.0
+    );
+    assert_eq!((refused.to_string(), storage.ip("-4 -br addr")), (expected, before));
+
+    storage.ip("addr del 10.0.0.9/24 dev e0");
+    tracing::subscriber::set_global_default(Told).unwrap();
+    route.switch(&passage, soon()).unwrap();
+    assert_eq!(route.now(soon()).unwrap(), passage.to);
+    let told = TOLD.lock().unwrap().clone();
+    let expected = format!("10.0.0.9/24 was given to interface `e1` of /run/netns/{}", storage.0);
+    assert!(told.contains(&expected), "{told:?}");
+}
+
+/// What the log says, of this test alone: no other sets one.
+struct Told;
+
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl tracing::Subscriber for Told {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            TOLD.lock().unwrap().push(format!("{value:?}"));
+        });
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
 }
