@@ -185,6 +185,7 @@ mod tests {
                 leased: false,
                 home: HostId(0),
                 unfit: Vec::new(),
+                apart: Vec::new(),
             };
             let volumes = vec![(VolumeId(1), route)];
             let mut after = Responses::recover(journal, ResponseRules::default(), hosts(), volumes).unwrap();

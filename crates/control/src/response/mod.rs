@@ -73,6 +73,8 @@ pub struct VolumeRoute {
     pub home: HostId,
     /// Hosts on which its appliance cannot be, and why.
     pub unfit: Vec<(HostId, String)>,
+    /// Volumes with whose appliances its own cannot be on one host, and why.
+    pub apart: Vec<(VolumeId, String)>,
 }
 
 impl VolumeRoute {

@@ -345,10 +345,24 @@ fn routes(config: &FleetConfig, carriers: &Carriers) -> Vec<(VolumeId, VolumeRou
             leased: volume.lease().is_some(),
             home: home(config, volume),
             unfit: config.host.iter().enumerate().filter_map(unfit).collect(),
+            apart: apart(config, index),
         };
         (id_of(index), route)
     };
     config.volume.iter().enumerate().map(route).collect()
+}
+
+/// Volumes whose appliances serve at the same port as those of the one with this number, on every address of their host: one of them is there at most.
+fn apart(config: &FleetConfig, index: usize) -> Vec<(VolumeId, String)> {
+    let Some(port) = making::port(&config.volume[index]) else { return Vec::new() };
+    let others = config
+        .volume
+        .iter()
+        .enumerate()
+        .filter(|(at, other)| *at != index && making::port(other) == Some(port));
+    let why =
+        |name: &str| format!("has the appliance of volume `{name}`, which serves at port {port} as well");
+    others.map(|(at, other)| (id_of(at), why(&other.name))).collect()
 }
 
 #[cfg(test)]

@@ -246,6 +246,7 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
         leased: false,
         home: HostId(0),
         unfit: Vec::new(),
+        apart: Vec::new(),
     };
     let mut responses = Responses::new(ResponseRules::default(), vec![host]);
     responses.register(id_of(0), route);
@@ -255,6 +256,42 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
     config.volume[0].route = None;
     let refused = Fleet::start(config).err().expect("nobody could be brought back").to_string();
     assert!(refused.contains("volume `db` has an appliance and no `route` any more"), "{refused}");
+}
+
+#[test]
+fn appliances_at_one_port_to_which_addresses_move_are_kept_apart() {
+    let mut text = r#"
+        socket = "control.sock"
+        state = "state"
+        [[host]]
+        name = "h1"
+        memory = "1MiB"
+        provider = { type = "namespace", namespace = "n1", address = "10.0.0.3", interface = "eth1" }
+    "#
+    .to_owned();
+    let proxy = r#"{ type = "proxy", server = "10.0.0.5:80" }"#.to_owned();
+    let address =
+        |last: u8| format!(r#"{{ type = "address", address = "10.0.0.{last}/24", interface = "eth0" }}"#);
+    for (name, port, route) in
+        [("a", 5, address(9)), ("b", 5, address(10)), ("c", 6, address(11)), ("d", 5, proxy)]
+    {
+        text += &format!(
+            r#"
+            [[volume]]
+            name = "{name}"
+            home = "h1"
+            origin = "nbd://10.0.0.2:{port}/{name}"
+            secret = "0123456789abcdef"
+            watch = "10.0.0.2:80"
+            route = {route}
+            "#
+        );
+    }
+    let config = reading::parse("c.toml", &text, Path::new("/etc")).unwrap();
+    let why = |name| format!("has the appliance of volume `{name}`, which serves at port 5 as well");
+    assert_eq!(apart(&config, 0), [(id_of(1), why("b"))]);
+    assert_eq!(apart(&config, 1), [(id_of(0), why("a"))]);
+    assert_eq!([apart(&config, 2), apart(&config, 3)], [vec![], vec![]]);
 }
 
 /// Appliances begin in folders of their own, and proxies are told paths.
@@ -336,6 +373,7 @@ fn what_was_reported_during_a_slow_turn_is_not_lost() {
             leased: false,
             home: HostId(0),
             unfit: Vec::new(),
+            apart: Vec::new(),
         };
         responses.register(id_of(index), route);
         let wish = Wish { cache: Bytes::mib(16), flash: Bytes::ZERO, rate: 64.0, host: None };

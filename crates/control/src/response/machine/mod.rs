@@ -227,7 +227,17 @@ impl Response {
 
     /// Whether its appliance cannot be on a host now.
     fn leaves_out(&self, host: HostId, shared: &Shared) -> bool {
-        shared.rests(host).is_some() || self.route().unfit.iter().any(|(at, _)| *at == host)
+        self.why_left_out(host, shared).is_some()
+    }
+
+    /// Why it cannot.
+    fn why_left_out(&self, host: HostId, shared: &Shared) -> Option<String> {
+        let VolumeRoute { unfit, apart, .. } = self.route();
+        let unfit = || unfit.iter().find(|(at, _)| *at == host).map(|(_, why)| why.clone());
+        // What may run there has its claim, also what starts late and what is being stopped.
+        let is_there = |of: VolumeId| shared.claims.claims().any(|c| (c.volume, c.host) == (of, host));
+        let kept_off = || apart.iter().find(|(of, _)| is_there(*of)).map(|(_, why)| why.clone());
+        unfit().or_else(kept_off).or_else(|| shared.rests(host))
     }
 
     pub(super) fn most(&self, shared: &Shared) -> Bytes {
@@ -391,9 +401,8 @@ impl Response {
         let room = shared.rules.cost.room(wish.cache, wish.flash, wish.rate);
         let home = wish.host.filter(|host| shared.rests(*host).is_none()).unwrap_or(self.route().home);
         let (cache, flash) = (wish.cache, wish.flash);
-        let unfit = |host| self.route().unfit.iter().find(|(at, _)| *at == host).map(|(_, why)| why.clone());
         let resting: Vec<(HostId, String)> = (shared.claims.hosts().iter())
-            .filter_map(|host| Some((host.id, unfit(host.id).or_else(|| shared.rests(host.id))?)))
+            .filter_map(|host| Some((host.id, self.why_left_out(host.id, shared)?)))
             .collect();
         let left_out =
             |host| resting.iter().find(|(resting, _)| *resting == host).map(|(_, why)| why.clone());

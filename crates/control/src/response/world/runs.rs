@@ -6,7 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub(super) fn volumes(world: &World) -> Vec<(VolumeId, VolumeRoute)> {
     let (draining, leased) = (world.draining, world.leased);
     let unfit = vec![(UNFIT, "is of another kind".to_owned())];
-    vec![(VOLUME, VolumeRoute { name: "db".into(), draining, leased, home: HostId(0), unfit })]
+    vec![(
+        VOLUME,
+        VolumeRoute { name: "db".into(), draining, leased, home: HostId(0), unfit, apart: Vec::new() },
+    )]
 }
 
 pub(super) fn fresh(world: &World) -> Responses {

@@ -40,6 +40,7 @@ impl World {
             leased: self.leased,
             home: HostId(0),
             unfit: Vec::new(),
+            apart: Vec::new(),
         };
         vec![(VOLUME, route)]
     }

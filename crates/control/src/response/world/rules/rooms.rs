@@ -149,6 +149,42 @@ fn a_cache_is_where_it_was_wished_for_and_moves_only_where_it_can_be() {
     assert_eq!(moved[0], 2, "once it is left out no more");
 }
 
+/// Where an address moves to, all that serves at one port would listen on every address there.
+#[test]
+fn appliances_that_are_to_be_apart_are_on_different_hosts_and_wait_for_one() {
+    let world = World::new(Draining::ByItself, true, Vec::new());
+    let hosts = vec![host(HostId(0), Bytes::gib(1)), host(HostId(1), Bytes::gib(1))];
+    let mut responses = Responses::new(ResponseRules::default(), hosts);
+    let (volumes_apart, other) = ([VOLUME, VolumeId(5), VolumeId(6)], VolumeId(7));
+    for id in volumes_apart.into_iter().chain([other]) {
+        let apart = match id == other {
+            true => Vec::new(),
+            false => volumes_apart
+                .iter()
+                .filter(|of| **of != id)
+                .map(|of| (*of, format!("has {}", of.0)))
+                .collect(),
+        };
+        let name = format!("v{}", id.0);
+        responses.register(id, VolumeRoute { name, apart, ..volumes(&world)[0].1.clone() });
+        responses.want(id, wish(CACHE));
+    }
+    let on = |responses: &Responses, id| responses.status(id).unwrap().host;
+    responses.step(Nanos::secs(1));
+    let hosts_of = [VOLUME, VolumeId(5), VolumeId(6), other].map(|id| on(&responses, id));
+    assert_eq!(hosts_of, [Some(HostId(0)), Some(HostId(1)), None, Some(HostId(0))]);
+    assert_eq!(responses.most(VolumeId(6)), Bytes::ZERO);
+    let told = told(&mut responses);
+    let short = told.iter().find(|told| told.contains("no host has room for the cache of v6"));
+    assert!(short.is_some_and(|told| told.contains("`h0` has 4; `h1` has 5")), "{told:?}");
+
+    // Nothing was started yet, so its room is free at once, and whoever waits asks again a second later.
+    responses.give_back(VolumeId(5), "its load is low");
+    responses.step(Nanos::secs(2));
+    responses.step(Nanos::secs(3));
+    assert_eq!(on(&responses, VolumeId(6)), Some(HostId(1)));
+}
+
 #[test]
 fn lack_of_room_is_told_anew_once_there_was_room_or_nothing_was_wanted() {
     let (mut world, mut responses) = there(Draining::ByItself, true);
