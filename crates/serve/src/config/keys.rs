@@ -289,7 +289,7 @@ pub const KEYS: &[Key] = &[
     key("http", "socket", "path", "none", "", "The same on a unix socket, for its owner alone; here, and over TCP with `token`, things can be changed as well."),
     key("http", "token", "text", "none", "16 to 128 letters, digits, `-` and `_`", "Over TCP only who shows it (`Authorization: Bearer TOKEN`) is answered, and may change what the unix socket may. Without it anybody is answered, on loopback only, and nothing can be changed."),
 
-    key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there. One daemon's alone: of two, each writes over what the other remembers of peaks (`PATH.past`), and what they decide of volumes of one name is told as if of one."),
+    key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there. One daemon's alone: of two, each writes over what the other remembers of peaks (`PATH.past`), and what they decide of volumes of one name is told as if of one. A `PATH.past` that a start cannot recall becomes `PATH.past.bad`, in the place of an earlier one: mended, or a copy of before, it is recalled by the next start from its old place."),
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
     key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
 
