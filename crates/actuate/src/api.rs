@@ -140,6 +140,23 @@ pub struct MemoryReport {
     pub available_bytes: u64,
 }
 
+/// An origin as an appliance finds it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct OriginReport {
+    /// `up`, `down`, `failed`, or `absent`.
+    pub state: String,
+    /// Why, unless it is up.
+    pub reason: Option<String>,
+}
+
+impl OriginReport {
+    /// Why nothing is had of it now.
+    pub fn trouble(&self) -> Option<String> {
+        let is_down = ["down", "failed"].contains(&&*self.state);
+        is_down.then(|| self.reason.clone().unwrap_or_else(|| format!("it is {}", self.state)))
+    }
+}
+
 /// A volume of an appliance.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct VolumeReport {
@@ -150,6 +167,9 @@ pub struct VolumeReport {
     /// Clients; earlier versions do not say.
     #[serde(default)]
     pub connections: Option<u64>,
+    /// Where its data lives; earlier versions do not say.
+    #[serde(default)]
+    pub origin: Option<OriginReport>,
     /// What its cache may hold.
     pub quota_bytes: u64,
     /// What it holds.

@@ -95,11 +95,13 @@ impl Qmp {
     }
 
     fn line(&mut self, deadline: Deadline) -> io::Result<Value> {
+        let mut searched = 0;
         loop {
-            if let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.received.drain(..=end).collect();
+            if let Some(end) = self.received[searched..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.received.drain(..=searched + end).collect();
                 return serde_json::from_slice(&line).map_err(io::Error::other);
             }
+            searched = self.received.len();
             if self.received.len() > LINE_BYTES_MAX {
                 return Err(io::Error::other("the answer does not end"));
             }

@@ -77,7 +77,7 @@ impl Controller {
                 Assessment::Kept if volume.violated_since.is_none() => {
                     if before == VolumeState::Suspected {
                         let kept = kept(&volume.spec.name, &objective, last, asks_little_long);
-                        tell(DecisionKind::SpikeIgnored, format!("{kept} without help: a spike"));
+                        tell(DecisionKind::SpikeIgnored, format!("{kept}: it was a spike"));
                     }
                     volume.state = VolumeState::Conforming;
                 }

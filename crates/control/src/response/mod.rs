@@ -121,6 +121,8 @@ pub struct ResponseStatus {
     pub why: Option<String>,
     /// Why the step does not succeed, or an appliance that is wanted is not started for now; it is tried again.
     pub hindered: Option<String>,
+    /// Why the appliance that serves clients has nothing of the origin.
+    pub origin_trouble: Option<String>,
 }
 
 /// All responses; see the module's page.

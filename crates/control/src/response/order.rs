@@ -156,6 +156,8 @@ pub enum Outcome {
         cache: Bytes,
         /// Somebody is connected to its volume.
         has_clients: bool,
+        /// Why it has nothing of the volume's origin now, where it says so.
+        origin_trouble: Option<String>,
     },
     /// The higher of the epochs that were asked for; 0 where there was never any.
     Found {

@@ -6,7 +6,7 @@ use super::making;
 use super::strays::Listing;
 use super::tables::VolumeTable;
 use crate::pilot::panic_text;
-use forebay_actuate::api::ApiError;
+use forebay_actuate::api::{ApiError, OriginReport};
 use forebay_actuate::provision::probe;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
 use forebay_actuate::{
@@ -345,6 +345,7 @@ impl Means {
                 Some(of) => Outcome::Healthy {
                     cache: Bytes(status.cache.capacity_bytes),
                     has_clients: of.connections.is_none_or(|connections| connections > 0),
+                    origin_trouble: of.origin.as_ref().and_then(OriginReport::trouble),
                 },
                 None => Outcome::Refused("it does not serve the volume".to_owned()),
             },

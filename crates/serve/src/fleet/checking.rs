@@ -7,6 +7,7 @@ use crate::config::{
 };
 use crate::kept::beside;
 use forebay_actuate::api::ApiAddress;
+use forebay_actuate::provision::Image;
 use forebay_actuate::route::Ipv4Prefix;
 use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -241,6 +242,14 @@ const ON_THE_WIRE: &str = "an interface by which others reach the address";
 
 const AN_ADDRESS_OF_IT: &str = "the address of it at which appliances are reached";
 
+const AN_IMAGE: &str =
+    "the folder of an image, with `vmlinuz` and `initramfs` in it, as `make appliance-image` makes it";
+
+fn is_image(folder: &Path) -> bool {
+    let Image { kernel, initramfs } = Image::in_folder(folder);
+    kernel.is_file() && initramfs.is_file()
+}
+
 /// What cannot be so of how appliances are had: the key, what it is, and what it may be.
 fn wrong_with(provider: &ProviderTable) -> Vec<(&'static str, String, &'static str)> {
     let mut wrong = Vec::new();
@@ -273,23 +282,13 @@ fn wrong_with(provider: &ProviderTable) -> Vec<(&'static str, String, &'static s
         }
         ProviderTable::Qemu { image, program: own, accelerator } => {
             program = own.as_ref();
-            check(
-                "image",
-                image.is_dir(),
-                &image.display(),
-                "the folder of an image, as `make appliance-image` makes it",
-            );
+            check("image", is_image(image), &image.display(), AN_IMAGE);
             if let Some(accelerator) = accelerator {
                 check("accelerator", !accelerator.is_empty(), accelerator, "one of QEMU's, as in `tcg`");
             }
         }
         ProviderTable::Libvirt { image, connection, kind } => {
-            check(
-                "image",
-                image.is_dir(),
-                &image.display(),
-                "the folder of an image, as `make appliance-image` makes it",
-            );
+            check("image", is_image(image), &image.display(), AN_IMAGE);
             check("connection", !connection.is_empty(), connection, "a libvirt, as in `qemu:///session`");
             if let Some(kind) = kind {
                 check("kind", ["kvm", "qemu"].contains(&kind.as_str()), kind, "`kvm` or `qemu`");

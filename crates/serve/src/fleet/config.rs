@@ -405,6 +405,8 @@ mod tests {
                 "expected a program in one of the folders of PATH",
             ),
             (provider("type = \"qemu\", image = \"none\""), "expected the folder of an image"),
+            // It is there, and holds none.
+            (provider("type = \"qemu\", image = \".\""), "expected the folder of an image, with `vmlinuz`"),
             (
                 provider("type = \"qemu\", image = \".\", accelerator = \"\""),
                 "host[0].provider.accelerator`: ``",

@@ -393,7 +393,9 @@ mod tests {
         for at in (1..20).map(Nanos::secs) {
             for order in responses.step(at) {
                 let outcome = match order.what {
-                    What::Probe { .. } => Outcome::Healthy { cache: Bytes::mib(1), has_clients: true },
+                    What::Probe { .. } => {
+                        Outcome::Healthy { cache: Bytes::mib(1), has_clients: true, origin_trouble: None }
+                    }
                     _ => Outcome::Done,
                 };
                 responses.report(order.id, outcome, at);

@@ -147,6 +147,10 @@ fn volume_status(
         let why = response.hindered.as_ref()?;
         Some(format!("{} does not succeed: {why}", response.step))
     });
+    let origin_trouble = response.as_ref().and_then(|response| {
+        let why = response.origin_trouble.as_ref()?;
+        Some(format!("appliance {} has nothing of it: {why}", response.appliance?.0))
+    });
     // What was heard before is not what is.
     let seen = seen.filter(|_| trouble.is_none());
     let per_second = |count: u64| seen.map_or(0.0, |_| count as f64 / span.as_secs_f64().max(1e-9));
@@ -208,8 +212,13 @@ fn volume_status(
         origin: OriginStatus {
             description,
             // Who would tell of it is not heard, or not to be relied on: that says nothing of the origin itself.
-            state: if trouble.is_some() { "unknown" } else { "up" }.to_owned(),
-            reason: hindered.or_else(|| trouble.map(str::to_owned)),
+            state: match (trouble, &origin_trouble) {
+                (Some(_), _) => "unknown",
+                (None, Some(_)) => "down",
+                (None, None) => "up",
+            }
+            .to_owned(),
+            reason: hindered.or_else(|| trouble.map(str::to_owned)).or(origin_trouble),
             in_doubt_bytes,
             errors: 0,
             reconnects: 0,

@@ -58,8 +58,9 @@ impl Response {
     fn heard_of_probe(&mut self, outcome: Outcome, shared: &mut Shared) {
         self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
         match outcome {
-            Outcome::Healthy { cache, has_clients } if cache >= self.placed().cache_least => {
+            Outcome::Healthy { cache, has_clients, origin_trouble } if cache >= self.placed().cache_least => {
                 self.probes_failed = 0;
+                self.origin_trouble = origin_trouble;
                 // Who moves them keeps their connection; those of an address come and go.
                 let are_gone = !has_clients && self.route().draining == Draining::ByItself;
                 self.probes_deserted = if are_gone { self.probes_deserted + 1 } else { 0 };

@@ -83,6 +83,9 @@ pub(super) struct Response {
     next_probe: Nanos,
     #[serde(skip)]
     probes_failed: u32,
+    /// Why the appliance has nothing of the origin, as it said when it was asked last.
+    #[serde(skip)]
+    origin_trouble: Option<String>,
     /// In a row, at which nobody was connected to it.
     #[serde(skip)]
     probes_deserted: u32,
@@ -124,6 +127,7 @@ impl Response {
             prove_until: None,
             next_probe: Nanos::ZERO,
             probes_failed: 0,
+            origin_trouble: None,
             probes_deserted: 0,
             resize_from: Nanos::ZERO,
             raise_from: Nanos::ZERO,
@@ -222,6 +226,7 @@ impl Response {
             epoch: self.epoch,
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
             hindered,
+            origin_trouble: self.origin_trouble.clone(),
         }
     }
 
@@ -271,7 +276,7 @@ impl Response {
         self.pause_until = shared.now;
         self.prove_until = None;
         (self.probes_failed, self.probes_deserted) = (0, 0);
-        self.hindrance = None;
+        (self.hindrance, self.origin_trouble) = (None, None);
         shared.changes += 1;
     }
 

@@ -288,6 +288,7 @@ impl World {
                     cache: machine.cache,
                     has_clients: !self.is_deserted
                         && matches!(self.path, Path::Through(on, _) if on == *appliance),
+                    origin_trouble: (self.now < self.storage_down_until).then(|| "it is down".to_owned()),
                 },
             },
             What::Fence { epoch, holder } => {

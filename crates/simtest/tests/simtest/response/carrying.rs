@@ -118,7 +118,7 @@ impl World {
                         let lies = self.hosts[host.0 as usize].lies;
                         let has_clients = self.route.0 == Destination::Appliance(appliance);
                         let cache = Bytes::mib(if lies { 1 } else { 1_000 });
-                        Some(Outcome::Healthy { cache, has_clients })
+                        Some(Outcome::Healthy { cache, has_clients, origin_trouble: None })
                     }
                 };
                 if let Some(outcome) = outcome {

@@ -25,7 +25,8 @@ fn no_more_appliances_start_at_once_than_are_allowed() {
     // One that has started and has not answered yet counts.
     let (words, last) = step(3, Some(Outcome::Done), last);
     assert_eq!(words, [(4, "probe")]);
-    let (words, _) = step(4, Some(Outcome::Healthy { cache: CACHE, has_clients: true }), last);
+    let (words, _) =
+        step(4, Some(Outcome::Healthy { cache: CACHE, has_clients: true, origin_trouble: None }), last);
     assert_eq!(words, [(4, "switch"), (5, "start")]);
 }
 
@@ -268,7 +269,16 @@ fn room_is_given_back_once_nothing_can_start_in_it_any_more() {
     assert!(stands(&start(no), false) < 3);
     assert!((60..70).contains(&stands(&start(silence), false)));
     assert!(stands(&probe(silence), true) < 3, "it is not wanted while it is asked whether it serves");
-    assert!(stands(&probe(|| Some(Outcome::Healthy { cache: Bytes::mib(1), has_clients: true })), false) < 3);
+    assert!(
+        stands(
+            &probe(|| Some(Outcome::Healthy {
+                cache: Bytes::mib(1),
+                has_clients: true,
+                origin_trouble: None
+            })),
+            false
+        ) < 3
+    );
 }
 
 #[test]

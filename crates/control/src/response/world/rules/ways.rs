@@ -205,6 +205,19 @@ fn what_a_volume_waits_for_is_told_until_it_is_over() {
 }
 
 #[test]
+fn an_origin_of_which_an_appliance_has_nothing_is_told_while_it_has_not() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 10);
+    assert_eq!(status(&responses).origin_trouble, None);
+    world.storage_down_until = world.now + 20_000;
+    ordered(&mut world, &mut responses, 5, |_| None);
+    let told = status(&responses);
+    assert_eq!((told.step, told.origin_trouble.as_deref()), ("serving", Some("it is down")));
+    ordered(&mut world, &mut responses, 30, |_| None);
+    assert_eq!((status(&responses).step, status(&responses).origin_trouble), ("serving", None));
+}
+
+#[test]
 fn an_appliance_whose_clients_have_gone_gives_its_lease_back_within_seconds() {
     for draining in [Draining::ByItself, Draining::Not] {
         let (mut world, mut responses) = there(draining, true);
