@@ -144,7 +144,7 @@ impl QmpRoute {
         }
         if below.is_empty() {
             return Err(format!(
-                "its node `{node}` is not directly above `{first}`, the NBD client that it is said to have been started with: it leads to `{}`. Filters, \
+                "its node `{node}` is not directly above `{first}`, the NBD client that it is said to have been started with: it leads to {}. Filters, \
                  as a throttle, belong above `{node}`",
                 shown(&top.file)
             ));
@@ -155,7 +155,7 @@ impl QmpRoute {
         match leads_there {
             true => Ok(()),
             false => Err(format!(
-                "its node `{first}` leads to `{}`, expected the volume's origin `{}`, by the same path or address: another disk's data are not these",
+                "its node `{first}` leads to {}, expected the volume's origin `{}`, by the same path or address: another disk's data are not these",
                 shown(&top.file),
                 original.shown()
             )),
@@ -339,9 +339,10 @@ fn reaches(node: &Node, to: &Uri) -> bool {
     found.transport == to.transport && found.export == to.export
 }
 
-/// What QEMU calls a node's file, without the secret of its export.
+/// What QEMU calls a node's file, without the secret of its export: of what is no URI it is not known where in it that stands.
 fn shown(file: &str) -> String {
-    file.parse::<Uri>().map_or_else(|_| file.to_owned(), |uri| uri.shown().to_string())
+    file.parse::<Uri>()
+        .map_or_else(|_| "what is no NBD client".to_owned(), |uri| format!("`{}`", uri.shown()))
 }
 
 /// Whether two lead to one export of one server: by one path, or by one port of hosts with an address in common.
@@ -414,8 +415,10 @@ mod tests {
             let why = format!("`first` leads to `{other}`, expected the volume's origin `{there}`");
             refused("disk", &[("disk", other), ("first", other)], &why);
         }
-        let filtered = "json:{\"driver\": \"raw\", \"file\": {\"driver\": \"throttle\"}}";
+        let filtered = "json:{\"driver\": \"throttle\", \"file\": {\"export\": \"db.0123456789abcdef\"}}";
         refused("disk", &[("disk", filtered), ("first", there)], "not directly above `first`");
+        let told = epoch("disk", &[("disk", filtered), ("first", there)]).unwrap_err();
+        assert!(told.contains("leads to what is no NBD client") && !told.contains("0123456789"), "{told}");
         refused("disk", &[("disk", there), ("nbd0", there)], "not directly above `first`");
         refused(
             "job",
