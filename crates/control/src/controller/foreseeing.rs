@@ -9,7 +9,7 @@ use super::{Change, Controller};
 use crate::decision::{Action, Decision, DecisionKind, Fact, StepOutcome};
 use crate::foresight::{Foreseen, ForesightRules, History, Peak, is_long};
 use crate::inventory::VolumeId;
-use crate::observation::{Observation, VolumeObservation};
+use crate::observation::VolumeObservation;
 use crate::warmup::{Warmup, are_alike};
 use forebay_units::Nanos;
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ impl Controller {
     /// Grants what is foreseen to be needed, and gives up waiting for what did not come.
     pub(super) fn foresee(
         &mut self,
-        observation: &Observation,
+        at: Nanos,
         observed: &BTreeMap<VolumeId, &VolumeObservation>,
         scenes: &mut Scenes,
         changes: &mut BTreeMap<VolumeId, Change>,
@@ -212,9 +212,7 @@ impl Controller {
         for change in changes.values_mut() {
             change.serves.retain(|served| self.volumes.contains_key(served));
         }
-        outcome
-            .decisions
-            .extend(absent.into_iter().map(|(id, facts)| self.tell_absent(observation.at, id, facts)));
+        outcome.decisions.extend(absent.into_iter().map(|(id, facts)| self.tell_absent(at, id, facts)));
     }
 
     /// Gives up what a cache holds beyond the room that the next peak's zones leave, where other zones are read now and whom it serves keep their objectives

@@ -219,7 +219,7 @@ impl Controller {
         let violated = self.judge(observation.at, &mut outcome);
         self.guarantee(&mut changes);
         self.correct(&mut scenes, &mut changes);
-        self.foresee(observation, &observed, &mut scenes, &mut changes, &mut outcome);
+        self.foresee(observation.at, &observed, &mut scenes, &mut changes, &mut outcome);
         self.analyse(observation.at, &violated, &mut scenes, &mut changes, &mut outcome);
         self.weigh_stakes(&mut scenes);
         self.spare(observation.at, &mut scenes, &mut changes, &mut outcome);

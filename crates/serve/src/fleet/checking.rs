@@ -213,6 +213,7 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
 
 const LOOPBACK: &str = "lo";
 
+/// An interface's name on Linux.
 fn is_interface(name: &str) -> bool {
     (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/')
 }
