@@ -73,6 +73,18 @@ impl OriginOperation {
         }
     }
 
+    /// Whether what it changes is to be on stable storage before the completion (force unit access).
+    pub fn fua(&self) -> bool {
+        match self {
+            OriginOperation::Write { fua, .. }
+            | OriginOperation::Trim { fua, .. }
+            | OriginOperation::WriteZeroes { fua, .. } => *fua,
+            OriginOperation::Read { .. } | OriginOperation::Flush | OriginOperation::BlockStatus { .. } => {
+                false
+            }
+        }
+    }
+
     /// Whether the content may change.
     pub fn changes_content(&self) -> bool {
         !self.only_looks() && *self != OriginOperation::Flush

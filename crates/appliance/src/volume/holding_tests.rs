@@ -266,7 +266,7 @@ fn flushes_ahead_are_bounded() {
     assert_eq!(ahead(&mut machine), Ok(Err(HoldError::Crowded { waiting })));
     let flushes = submissions(&mut machine);
     assert_eq!(flushes.len(), waiting);
-    complete(&mut machine, &flushes[0], 0);
+    fail(&mut machine, &flushes[0], OriginError::Failed { errno: 28, context: "full".to_owned() });
     assert!(ahead(&mut machine).is_err(), "there is room for one");
 }
 

@@ -21,7 +21,9 @@
 //! 9. An origin's error is answered to every request that depended on it, and leaves nothing in the cache.
 //! 10. Bytes are said to read as zeroes only if no reader from then on can see what they held before: nothing is said of blocks of
 //!     changes in flight, or of blocks in doubt.
-//! 11. A volume changes its origin only while nothing is at the old one, nothing is in doubt, and the old one flushed what was acknowledged.
+//! 11. A flush is answered well only when all that were at the origin with it have ended, and none has failed since it was asked for: an
+//!     origin tells of a loss once, and its answers overtake each other.
+//! 12. A volume changes its origin only while nothing is at the old one, nothing is in doubt, and the old one flushed what was acknowledged.
 //!     What is cached stays: both are ways to the same data, which is for the caller to vouch for.
 //!
 //! Two readers of a block that is not cached, while a change of it is in flight, may see old and new content, but never new and
@@ -32,6 +34,7 @@
 mod client;
 #[cfg(test)]
 mod flash_tests;
+mod flushes;
 #[cfg(test)]
 mod holding_tests;
 mod listing;
@@ -43,6 +46,8 @@ mod reads;
 mod request;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod syncing_tests;
 #[cfg(test)]
 mod tests;
 mod writes;

@@ -88,6 +88,8 @@ struct Simulation {
     zeroed: Vec<bool>,
     /// (submitted, completed) of the origin's successful flushes.
     flushes: Vec<(u64, u64)>,
+    /// When the origin last failed one.
+    flush_failed: Option<u64>,
     fua: BTreeMap<u64, bool>,
     /// Cells and versions of parts with an unknown outcome.
     lost: BTreeSet<(u64, u64)>,
@@ -183,6 +185,7 @@ impl Simulation {
             asked: BTreeMap::new(),
             zeroed: vec![false; CELLS as usize],
             flushes: Vec::new(),
+            flush_failed: None,
             fua: BTreeMap::new(),
             lost: BTreeSet::new(),
             now: 1,
@@ -388,13 +391,22 @@ impl Simulation {
                 }
                 (AskedKind::Flush, Ok(_)) => {
                     assert!(!self.owes_error, "a client is told that all is flushed, and it is not");
-                    let reached = self
-                        .flushes
+                    let at_origin = self
+                        .origin
+                        .requests
                         .iter()
-                        .any(|(submitted, ended)| *submitted >= asked.started && *ended <= self.now);
+                        .filter(|at| at.request.operation == OriginOperation::Flush);
+                    let others = at_origin.map(|at| at.submitted).min();
+                    let reached = self.flushes.iter().any(|(submitted, ended)| {
+                        *submitted >= asked.started && others.is_none_or(|other| *ended <= other)
+                    });
                     assert!(
                         reached,
-                        "a flush was answered that the origin has not done since it was asked for"
+                        "a flush was answered that the origin has not done since it was asked for, or while another is there that was there with it"
+                    );
+                    assert!(
+                        self.flush_failed.is_none_or(|at| at < asked.started),
+                        "a flush is answered that was asked for before another one failed"
                     );
                 }
                 (AskedKind::Status, Ok(extents)) => self.was_described(asked.range, &extents, asked.started),
@@ -475,6 +487,9 @@ impl Simulation {
         let Some((ended, result)) = self.origin.complete_one(&mut self.random) else { return };
         let is_change = ended.request.operation.changes_content();
         self.now += 1;
+        if ended.request.operation == OriginOperation::Flush && result.is_err() {
+            self.flush_failed = Some(self.now);
+        }
         match (&ended.request.operation, &result) {
             (OriginOperation::Flush, Ok(_)) => self.flushes.push((ended.submitted, self.now)),
             (OriginOperation::Flush, Err(_)) if ended.is_of_hold => self.owes_error = true,
@@ -502,7 +517,8 @@ impl Simulation {
             Err(TryRecvError::Empty) => true,
             Err(TryRecvError::Disconnected) => panic!("who flushes ahead is not told how that ended"),
             Ok(flushed) => {
-                self.owes_error |= matches!(flushed, Err(HoldError::NotFlushed { .. }));
+                // Of another's failure its client hears.
+                self.owes_error |= matches!(flushed, Err(HoldError::NotFlushed { reason }) if !reason.starts_with("another flush"));
                 false
             }
         });
@@ -576,6 +592,9 @@ impl Simulation {
             // Its answer was on its way already, and may be its only word.
             self.owes_error |= matches!(error, OriginError::Failed { .. });
             self.now += 1;
+            if matches!(error, OriginError::Failed { .. }) {
+                self.flush_failed = Some(self.now);
+            }
             self.machine.complete(Nanos(self.now), OriginCompletion { id, result: Err(error) });
             self.hear_of_flushes();
             self.take_replies();

@@ -15,7 +15,7 @@ pub(super) fn machine(quota_blocks: u64) -> VolumeMachine {
     machine_with(quota_blocks, VolumeLimits::default())
 }
 
-fn machine_with(quota_blocks: u64, limits: VolumeLimits) -> VolumeMachine {
+pub(super) fn machine_with(quota_blocks: u64, limits: VolumeLimits) -> VolumeMachine {
     let settings = VolumeSettings {
         origin: OriginTraits {
             size_bytes: SIZE,

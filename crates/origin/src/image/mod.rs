@@ -57,13 +57,7 @@ pub(crate) trait Image: Send + Sync {
 
 /// Whether the operation is complete only once it is on stable storage.
 pub(crate) fn wants_sync(operation: &OriginOperation) -> bool {
-    match operation {
-        OriginOperation::Flush => true,
-        OriginOperation::Read { .. } | OriginOperation::BlockStatus { .. } => false,
-        OriginOperation::Write { fua, .. }
-        | OriginOperation::Trim { fua, .. }
-        | OriginOperation::WriteZeroes { fua, .. } => *fua,
-    }
+    *operation == OriginOperation::Flush || operation.fua()
 }
 
 /// Refuses what the submitter should have refused: cheap, and the last place where it can be caught.

@@ -131,7 +131,7 @@ impl Job {
 
     /// Whether its answer may be the server's only word of lost data: a change with FUA syncs, too.
     pub(super) fn may_tell_of_loss(&self) -> bool {
-        self.is_flush() || self.wants_fua()
+        self.is_flush() || self.operation.fua()
     }
 
     pub(super) fn is_flush(&self) -> bool {
@@ -207,22 +207,13 @@ impl Job {
         if self.done < self.operation.range().length {
             return true;
         }
-        self.flushing = self.wants_fua() && !self.is_forced(export);
+        self.flushing = self.operation.fua() && !self.is_forced(export);
         self.flushing
-    }
-
-    fn wants_fua(&self) -> bool {
-        match &self.operation {
-            OriginOperation::Write { fua, .. }
-            | OriginOperation::Trim { fua, .. }
-            | OriginOperation::WriteZeroes { fua, .. } => *fua,
-            _ => false,
-        }
     }
 
     /// Whether a change is on stable storage once the server has acknowledged it: FUA was asked for, and the server offers it.
     pub(super) fn is_forced(&self, export: &Export) -> bool {
-        self.wants_fua() && export.flags.contains(TransmissionFlags::SEND_FUA)
+        self.operation.fua() && export.flags.contains(TransmissionFlags::SEND_FUA)
     }
 
     /// What was being done, for messages.

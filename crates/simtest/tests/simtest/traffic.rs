@@ -420,9 +420,8 @@ impl World {
             failure.code == error.code
                 && match asked.kind {
                     AskedKind::Flush => {
-                        (failure.is_flush && failure.at >= asked.started)
-                            || ((failure.is_flush || failure.is_forced)
-                                && (!failure.is_told || failure.at < *lost_at))
+                        (failure.is_flush || failure.is_forced)
+                            && (failure.at >= asked.started || !failure.is_told || failure.at < *lost_at)
                     }
                     kind => {
                         failure.at >= asked.started
@@ -433,11 +432,12 @@ impl World {
                 }
         });
         let is_failure = failure.is_some();
-        // An error of the same blocks may be another one's.
-        if let Some(failure) = failure
-            && (asked.kind == AskedKind::Flush || failure.version == asked.version)
-        {
-            failure.is_told = true;
+        // An error of the same blocks may be another one's; and whose flush fails with another's is not known to be who has to hear of that.
+        if let Some(failure) = failure {
+            failure.is_told |= match asked.kind {
+                AskedKind::Flush => failure.at < asked.started,
+                _ => failure.version == asked.version,
+            };
         }
         let is_doubt = asked.kind.changes_content()
             && error.code == ErrorCode::Io

@@ -119,7 +119,9 @@ impl VolumeMachine {
     pub fn take_flash_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
         while let Some(write) = self.flash.as_mut().and_then(FlashPartition::take_write) {
             let kind = Kind::Demotion { sequence: write.sequence };
-            let key = self.in_flight.insert(super::InFlight { kind, submitted_at: now });
+            let (flush, failures_seen) = (None, self.failures_seen());
+            let key =
+                self.in_flight.insert(super::InFlight { kind, submitted_at: now, flush, failures_seen });
             self.at_flash += 1;
             let operation = OriginOperation::Write { offset: write.offset, data: write.data, fua: false };
             requests.push(OriginRequest { id: OriginRequestId(key.0), operation });

@@ -4,7 +4,6 @@
 //! rest: no request is at the old origin when the new one gets its first, and none is lost or sent twice. Clients' requests wait in the
 //! machine meanwhile, in the tables and below the maxima that they wait in anyway; hits are served.
 
-use super::super::request::Errno;
 use super::{InFlight, Kind, VolumeMachine};
 use crate::slab::SlabKey;
 use forebay_origin::{
@@ -16,14 +15,6 @@ use thiserror::Error;
 
 /// Flushes ahead of changes of the origin at most, whether anybody waits for them still or not (ours): an origin that hangs keeps each.
 const FLUSHES_AHEAD_MAX: usize = 8;
-
-/// The error of a flush of which a client has yet to hear.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwedError {
-    pub(super) errno: Errno,
-    /// As in [`super::super::request::Reply`].
-    pub(super) told_before: u32,
-}
 
 /// Where a volume is on the way to its pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,11 +107,6 @@ pub enum UnfitError {
     /// Clients were told that they may ask for zeroes that are fast.
     #[error("it cannot make zeroes fast, and clients were told that the volume can")]
     FastZeroes,
-}
-
-/// Whether the origin may say of a flush only once that it failed so. One that never came to it has been told nothing: the next one is.
-pub(super) fn is_said_once(error: &OriginError) -> bool {
-    !matches!(error, OriginError::Unreachable { .. })
 }
 
 impl VolumeMachine {
@@ -237,7 +223,9 @@ impl VolumeMachine {
             self.hold = Some(Hold::Held);
             return;
         }
-        let key = self.in_flight.insert(InFlight { kind: Kind::HoldFlush { told: None }, submitted_at: now });
+        let (flush, failures_seen) = (Some(self.overlapping.send()), self.failures_seen());
+        let kind = Kind::HoldFlush { told: None };
+        let key = self.in_flight.insert(InFlight { kind, submitted_at: now, flush, failures_seen });
         self.observer.counters.origin_requests += 1;
         self.at_origin += 1;
         self.hold = Some(Hold::Flushing);
@@ -291,36 +279,12 @@ impl VolumeMachine {
         self.enqueue(Kind::HoldFlush { told: Some(told) });
     }
 
-    /// A flush failed of which no client has heard: one of ours, or that of a client that left. The origin may say it once only: a client that flushes next must not
-    /// hear otherwise.
-    ///
-    /// Nothing but telling a client pays this debt: no later flush that succeeds, and no change of the origin, also not behind a fence. Whoever fenced the old way has what it
-    /// *acknowledged*; that a flush failed says that some of this may be lost, and nothing here tells whether it is what the fence has. An error too many costs a client its
-    /// fsync; one too few, data that it was told are safe.
-    pub(crate) fn owe_flush_error(&mut self, errno: Errno) {
-        self.owe_flush_error_again(errno, 0);
-    }
-
-    /// The same of an error that clients were told so often already, who may not have heard.
-    pub(crate) fn owe_flush_error_again(&mut self, errno: Errno, told_before: u32) {
-        // Of two words, neither may be taken for told more often than it was.
-        let least = self.owed_flush_error.map_or(told_before, |owed| owed.told_before.min(told_before));
-        self.owed_flush_error = Some(OwedError { errno, told_before: least });
-    }
-
     /// A flush before the pause, or in it, ended.
     pub(super) fn hold_flushed(
         &mut self,
         told: Option<Sender<Result<(), HoldError>>>,
-        result: Result<Vec<u8>, OriginError>,
+        flushed: Result<(), HoldError>,
     ) {
-        let flushed = result.map(drop).map_err(|error| {
-            self.flush_failed = true;
-            if is_said_once(&error) {
-                self.owe_flush_error(Errno(error.errno()));
-            }
-            HoldError::NotFlushed { reason: error.to_string() }
-        });
         match told {
             Some(told) => {
                 self.flushes_ahead -= 1;

@@ -1,7 +1,7 @@
 //! The machine of one volume: what happens to every request, without I/O, clock or threads.
 //!
-//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing`, `placing`, `holding` and
-//! `commanding` hold what happens in between.
+//! This file holds its state and both its edges, to clients and to the origin; `reading`, `changing`, `describing`, `flashing`, `placing`, `syncing`,
+//! `holding` and `commanding` hold what happens in between.
 
 mod changing;
 mod commanding;
@@ -11,12 +11,15 @@ mod flashing;
 mod holding;
 mod placing;
 mod reading;
+mod syncing;
 
 pub use holding::{HoldError, HoldState, UnfitError};
 
 use self::ending::LastFlush;
-use self::holding::{Hold, OwedError, is_said_once};
+use self::holding::Hold;
+use self::syncing::OwedError;
 use super::client::Askers;
+use super::flushes::{FailuresSeen, FlushNumber, OverlappingFlushes};
 use super::listing::Listing;
 use super::observation::Observer;
 use super::prewarm::Loads;
@@ -86,6 +89,9 @@ pub enum VolumeSettingsError {
 struct InFlight {
     kind: Kind,
     submitted_at: Nanos,
+    /// Of a flush that was sent, or of a change that was to be on stable storage with that.
+    flush: Option<FlushNumber>,
+    failures_seen: FailuresSeen,
 }
 
 #[derive(Debug)]
@@ -125,6 +131,17 @@ impl Kind {
             | Kind::HoldFlush { .. } => false,
         }
     }
+
+    /// Whether the origin is to have all on stable storage that it has acknowledged.
+    fn is_flush(&self) -> bool {
+        matches!(self, Kind::Flush { .. } | Kind::LastFlush | Kind::HoldFlush { .. })
+    }
+
+    /// Whether the origin may say that it has lost what it acknowledged: flushes, and changes that are to be on stable storage when they end. Not of those that were handed over.
+    fn forces(&self) -> bool {
+        let is_forced = |part: &WritePart| part.operation.as_ref().is_some_and(OriginOperation::fua);
+        self.is_flush() || matches!(self, Kind::Part(part) if is_forced(part))
+    }
 }
 
 /// The request machine of one volume: its partition, everything in flight on it, and the rules that keep reads true.
@@ -161,6 +178,8 @@ pub struct VolumeMachine {
     /// A flush failed: the origin may have lost what was acknowledged, and flash is not kept.
     flush_failed: bool,
     last_flush: LastFlush,
+    /// Flushes at the origin, and those that succeeded and wait for others.
+    overlapping: OverlappingFlushes<Kind>,
     /// The origin flushes at the end, also where nothing is on flash.
     flushes_at_end: bool,
     /// Flushes ahead of changes of the origin that have not ended.
@@ -234,6 +253,7 @@ impl VolumeMachine {
             at_flash: 0,
             flush_failed: false,
             last_flush: LastFlush::NotAsked,
+            overlapping: OverlappingFlushes::new(),
             flushes_at_end: false,
             flushes_ahead: 0,
             hold: None,
@@ -369,7 +389,9 @@ impl VolumeMachine {
 
     fn enqueue(&mut self, kind: Kind) -> SlabKey {
         let is_flash = kind.is_flash();
-        let key = self.in_flight.insert(InFlight { kind, submitted_at: Nanos::ZERO });
+        let failures_seen = self.failures_seen();
+        let entry = InFlight { kind, submitted_at: Nanos::ZERO, flush: None, failures_seen };
+        let key = self.in_flight.insert(entry);
         if is_flash {
             self.flash_queue.push_back(key);
         } else {
@@ -393,6 +415,10 @@ impl VolumeMachine {
             let Some(key) = self.queue.pop_front() else { return };
             let entry = self.in_flight.get_mut(key).expect("what is queued is in flight");
             entry.submitted_at = now;
+            // One that is asked of a second way has been asked already.
+            if entry.flush.is_none() && entry.kind.forces() {
+                entry.flush = Some(self.overlapping.send());
+            }
             let counters = &mut self.observer.counters;
             counters.origin_requests += 1;
             let operation = match &mut entry.kind {
@@ -429,11 +455,8 @@ impl VolumeMachine {
         let submitted = self.in_flight.get(key).is_some_and(|entry| match &entry.kind {
             Kind::Fill(fill) => fill.submitted,
             Kind::Part(part) => part.operation.is_none(),
-            Kind::Flush { .. }
-            | Kind::Status { .. }
-            | Kind::LastFlush
-            | Kind::HoldFlush { .. }
-            | Kind::Demotion { .. } => true,
+            Kind::Flush { .. } | Kind::LastFlush | Kind::HoldFlush { .. } => entry.flush.is_some(),
+            Kind::Status { .. } | Kind::Demotion { .. } => true,
         });
         if !submitted {
             tracing::error!(
@@ -453,6 +476,10 @@ impl VolumeMachine {
         self.at_origin -= 1;
         self.observer.origin.record(now.saturating_since(entry.submitted_at));
         self.observer.counters.origin_errors += u64::from(completion.result.is_err());
+        if entry.kind.is_flush() {
+            return self.flush_ended(entry, completion.result);
+        }
+        self.forced_ended(&entry, &completion.result);
         match entry.kind {
             Kind::Fill(fill) => {
                 if completion.result.is_ok() {
@@ -461,26 +488,12 @@ impl VolumeMachine {
                 self.fill_ended(now, key, fill, completion.result);
             }
             Kind::Part(part) => self.part_ended(now, part, completion.result),
-            Kind::Flush { tag } => {
-                self.flushes -= 1;
-                self.flush_failed |= completion.result.is_err();
-                let owed = self.owed_flush_error.take();
-                let is_new = completion.result.as_ref().is_err_and(is_said_once);
-                let told_before = owed.filter(|_| !is_new).map_or(0, |owed| owed.told_before);
-                let result = completion.result.map(|_| Vec::new()).map_err(|error| Errno(error.errno()));
-                let reply = Reply::new(tag, owed.map_or(result, |owed| Err(owed.errno)));
-                self.reply(Reply { is_said_once: is_new || owed.is_some(), told_before, ..reply });
-            }
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);
             }
-            Kind::HoldFlush { told } => self.hold_flushed(told, completion.result),
-            Kind::LastFlush => {
-                self.flush_failed |= completion.result.is_err();
-                let ended = completion.result.map(drop).map_err(|error| error.to_string());
-                self.last_flush = LastFlush::Ended(ended);
+            Kind::Flush { .. } | Kind::HoldFlush { .. } | Kind::LastFlush | Kind::Demotion { .. } => {
+                unreachable!("handled above")
             }
-            Kind::Demotion { .. } => unreachable!("handled above"),
         }
     }
 

@@ -39,7 +39,8 @@ const ADDRESS_COUNT: u64 = 100;
 ///
 /// Of clients by an address: who has the old path flush before they leave it was told of a loss by the appliance, which had it from the storage side and told nobody else. The storage side took it for heard when another
 /// flush succeeded there, and when the appliance's connection was made again; and the appliance, when the visitor's connection ended right behind its farewell.
-const FAILED_ONCE: [u64; 9] = [
+/// And two flushes were with the disk at once: it told the visitor's of the loss, the client's heard first that all was safe.
+const FAILED_ONCE: [u64; 10] = [
     70_002_229,
     70_004_895,
     80_008_938,
@@ -49,6 +50,7 @@ const FAILED_ONCE: [u64; 9] = [
     FAR + ADDRESS + 224,
     FAR + ADDRESS + 8_005_919,
     FAR + ADDRESS + 6_363,
+    ADDRESS + 770_000_667,
 ];
 
 fn run(seed: u64) -> Course {
