@@ -1,8 +1,9 @@
 //! Analysing: what interferes with a violated volume, and which caches would mend it at the least cost.
 
 use super::flooding::VAIN_INTERVALS;
+use super::party::Party;
 use super::placing::HostsFree;
-use super::scene::{self, Scene};
+use super::scene::Scene;
 use super::scenes::Scenes;
 use super::{Change, Controller};
 use crate::cacheability::{self, Character, NotCacheable};
@@ -369,7 +370,7 @@ impl Controller {
 
     /// The blocks of every party once what this step has decided so far is done.
     fn planned(&self, scene: &Scene, changes: &BTreeMap<VolumeId, Change>) -> Vec<u64> {
-        let planned = |party: &scene::Party| {
+        let planned = |party: &Party| {
             let wanted = self.volumes[&party.id].grant.as_ref().map_or(0, |grant| grant.wanted);
             let ordered = changes.get(&party.id).map_or(0, |change| change.blocks.max(change.wanted));
             ordered.max(wanted).max(party.blocks)
@@ -402,12 +403,12 @@ impl Controller {
         changes: &BTreeMap<VolumeId, Change>,
         outcome: &mut StepOutcome,
     ) -> Option<Vec<VolumeId>> {
-        let fills = |party: &scene::Party| {
+        let fills = |party: &Party| {
             let volume = &self.volumes[&party.id];
             changes.get(&party.id).is_some_and(|change| change.blocks > party.blocks)
                 || (party.blocks > 0 && volume.is_filling(&self.config.feedback))
         };
-        let filling: Vec<&scene::Party> = scene.parties.iter().filter(|party| fills(party)).collect();
+        let filling: Vec<&Party> = scene.parties.iter().filter(|party| fills(party)).collect();
         let place = scene.place(victim)?;
         let excess = scene.excess(planned)[place];
         if filling.is_empty() || excess > 0.0 {
@@ -514,7 +515,7 @@ impl Controller {
         self.decision(at, victim, DecisionKind::InterferenceJudged, summary, facts)
     }
 
-    fn check_cacheable(&self, scene: &Scene, party: &scene::Party) -> Result<(), NotCacheable> {
+    fn check_cacheable(&self, scene: &Scene, party: &Party) -> Result<(), NotCacheable> {
         let volume = &self.volumes[&party.id];
         let recent = &party.recent;
         let reads = recent.hit_rate + recent.miss_rate;

@@ -16,6 +16,7 @@ mod judging;
 mod master;
 mod ordering;
 mod parting;
+mod party;
 mod past;
 mod placing;
 mod removing;

@@ -1,6 +1,6 @@
 //! Removing: whether a partition that was granted is still needed, asked of the model and of how it fares.
 
-use super::scene::Party;
+use super::party::Party;
 use super::scenes::Scenes;
 use super::{Change, Controller};
 use crate::decision::{DecisionKind, Fact};

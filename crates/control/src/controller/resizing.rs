@@ -260,7 +260,7 @@ impl Controller {
         Some(Change::new(blocks, kind, summary, facts))
     }
 
-    /// See [`super::scene::Party::is_before_a_cliff`].
+    /// See [`super::party::Party::is_before_a_cliff`].
     fn is_before_a_cliff(&mut self, id: VolumeId, step: u64, wanted: u64, scenes: &mut Scenes) -> bool {
         let (index, place) = self.scene_place(scenes, id);
         scenes.list[index].parties[place].is_before_a_cliff(step, wanted)
