@@ -223,7 +223,7 @@ pub struct VolumeStatus {
     pub name: String,
     /// How clients name it, one per listener.
     pub uris: Vec<String>,
-    /// `conforming`, `suspected`, `violating`, `acting`, `correcting` (the controller's word), `low_load` where the last windows asked
+    /// `conforming`, `suspected`, `violating`, `awaiting`, `acting`, `correcting` (the controller's word), `low_load` where the last windows asked
     /// for too little to say, `unjudged` without an objective that was judged, `absent` while its origin is, or `drained` once it was ordered away.
     pub state: String,
     /// Where its data lives.

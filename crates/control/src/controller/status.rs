@@ -72,21 +72,19 @@ impl Controller {
     }
 
     pub(super) fn settle_states(&mut self) {
-        let mut filling: BTreeMap<VolumeId, bool> = BTreeMap::new();
+        let mut stages: BTreeMap<VolumeId, VolumeState> = BTreeMap::new();
         for volume in self.volumes.values() {
-            if let Some(grant) = &volume.grant {
-                for served in &grant.serves {
-                    *filling.entry(*served).or_default() |= volume.is_filling(&self.config.feedback);
-                }
+            let Some(grant) = &volume.grant else { continue };
+            let stage = volume.cache_stage(grant, &self.config.feedback);
+            for served in &grant.serves {
+                // Of several at different stages there is more to come.
+                let all = stages.entry(*served).or_insert(stage);
+                *all = if *all == stage { stage } else { VolumeState::Acting };
             }
         }
         for (id, volume) in &mut self.volumes {
             if volume.violated_since.is_some() {
-                volume.state = match filling.get(id) {
-                    None => VolumeState::Violating,
-                    Some(true) => VolumeState::Acting,
-                    Some(false) => VolumeState::Correcting,
-                };
+                volume.state = stages.get(id).copied().unwrap_or(VolumeState::Violating);
             }
         }
     }

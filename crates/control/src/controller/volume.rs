@@ -51,6 +51,8 @@ pub enum VolumeState {
     Suspected,
     /// An objective is violated and nothing is being done about it (yet, or because nothing helps).
     Violating,
+    /// A cache was granted for it, and is not in place: it is being made, or cannot be for now.
+    Awaiting,
     /// A cache was granted for it and fills.
     Acting,
     /// The cache that serves it is being corrected by feedback.
@@ -334,6 +336,17 @@ impl Volume {
         let sets: Vec<f64> = self.history.iter().map(|sample| sample.working_set).collect();
         let usual = percentile(&sets, 50.0).unwrap_or(0.0);
         (recent.working_set - usual).abs() <= 0.3 * usual.max(recent.working_set)
+    }
+
+    /// What is being done by its cache for whom that serves.
+    pub(super) fn cache_stage(&self, grant: &Grant, rules: &FeedbackRules) -> VolumeState {
+        if grant.awaited_since.is_some() {
+            VolumeState::Awaiting
+        } else if self.is_filling(rules) {
+            VolumeState::Acting
+        } else {
+            VolumeState::Correcting
+        }
     }
 
     /// Whether what its cache was given last neither is full nor has had the time to fill.

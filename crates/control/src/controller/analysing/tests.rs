@@ -141,6 +141,35 @@ fn what_is_awaited_of_a_cache_is_told_with_how_long_it_has_been_made_ready() {
 }
 
 #[test]
+fn a_violated_volume_is_told_by_the_cache_that_serves_it() {
+    use super::super::volume::VolumeState;
+    let state = |change: fn(&mut Controller)| {
+        let mut controller = three();
+        volume(&mut controller, FIRST).violated_since = Some(Nanos::ZERO);
+        change(&mut controller);
+        controller.settle_states();
+        controller.status(FIRST).unwrap().state
+    };
+    // The scene's own cache is ordered and not in place.
+    assert_eq!(state(|_| ()), VolumeState::Awaiting);
+    assert_eq!(state(|controller| grant(controller).awaited_since = None), VolumeState::Acting);
+    let is_full = |controller: &mut Controller| {
+        (grant(controller).awaited_since, grant(controller).age) = (None, 100);
+        volume(controller, FIRST).used_blocks = 100;
+    };
+    assert_eq!(state(is_full), VolumeState::Correcting);
+    assert_eq!(state(|controller| volume(controller, FIRST).grant = None), VolumeState::Violating);
+    // One of two is in place, and the other is to come.
+    let is_one_of_two = |controller: &mut Controller| {
+        let other = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
+        volume(controller, SECOND).grant = Some(Grant { blocks: 100, serves: vec![FIRST], ..other });
+        grant(controller).awaited_since = None;
+        (grant(controller).age, volume(controller, FIRST).used_blocks) = (100, 100);
+    };
+    assert_eq!(state(is_one_of_two), VolumeState::Acting);
+}
+
+#[test]
 fn whether_a_volume_can_be_cached_is_said_by_its_reads_of_either_kind_and_by_what_its_writes_undo() {
     let check = |id: VolumeId, change: fn(&mut Sample), sequential: f64, utilisation: f64| {
         let mut controller = three();
