@@ -22,7 +22,7 @@ pub struct ForesightRules {
     pub enabled: bool,
     /// Intervals of a bucket, the unit of the history. Default 60: ten minutes where an interval is 10 s; 1 to 100,000.
     pub bucket_intervals: usize,
-    /// Buckets that are remembered, 4 bytes each for every volume. Default 2,016: two weeks of ten minutes; 16 to 65,536.
+    /// Buckets that are remembered, 4 bytes each for every volume. Default 3,024: three weeks of ten minutes, so that a week is a season once two of them have been seen; 16 to 65,536.
     pub buckets_max: usize,
     /// Buckets before a peak at which its cache is granted. Default 2; 1 to 64.
     pub lead_buckets: usize,
@@ -35,7 +35,7 @@ impl Default for ForesightRules {
         ForesightRules {
             enabled: true,
             bucket_intervals: 60,
-            buckets_max: 2_016,
+            buckets_max: 3_024,
             lead_buckets: 2,
             confidence_min: 0.5,
         }
@@ -44,10 +44,14 @@ impl Default for ForesightRules {
 
 /// The shortest season, in buckets (ours): what is shorter is answered by keeping the cache.
 const PERIOD_MIN: usize = 6;
-/// Peaks remembered of a workload (ours).
-const PEAKS_MAX: usize = 16;
-/// Peaks of which it is remembered what their caches held, besides the one that lasts: 16 bytes for each run of blocks (ours).
-const LISTED_PEAKS_MAX: usize = 4;
+/// Peaks remembered of a workload (ours: ten a week, for as long as loads are by default).
+const PEAKS_MAX: usize = 32;
+/// Of what caches held in peaks, so many runs of blocks are remembered of a workload, 16 bytes for each, besides those of the peak that lasts (ours).
+const LISTED_RUNS_MAX: usize = 4 * runs::RUNS_MAX;
+/// Of periods that predict a load nearly as well as the best, the shortest is taken: it has been seen most often (ours).
+const NEARLY: f64 = 0.02;
+/// The part of the highest autocorrelation from which on a period is looked at (ours).
+const HIGH_SHARE: f64 = 0.6;
 /// Seasons looked back for what was needed (ours).
 const SEASONS_MAX: u64 = 4;
 /// The part of what it was in seasons before that a load must reach for its peak to have come (ours).
@@ -65,22 +69,29 @@ pub struct Season {
     pub confidence: f64,
 }
 
-/// Finds the season of a load, given by bucket and oldest first: the shortest period whose autocorrelation is nearly the highest, if at least two of them have been seen.
+/// Finds the season of a load, given by bucket and oldest first: of the periods whose autocorrelation is high, the shortest that predicts the load nearly as well as any, if at least two of
+/// them have been seen. (A load that comes on weekdays is like itself after a day, and more so after a week.)
 /// `None` if the load is constant or nothing repeats. Cost is `O(n^2)`.
 pub fn season(loads: impl Iterator<Item = f32>) -> Option<Season> {
     let logs: Vec<f64> = loads.map(|load| f64::from(load.max(0.0)).ln_1p()).collect();
     let count = logs.len();
     let mean = logs.iter().sum::<f64>() / count.max(1) as f64;
     let centred: Vec<f64> = logs.iter().map(|log| log - mean).collect();
-    let square: f64 = centred.iter().map(|value| value * value).sum();
+    // Of the first so many buckets.
+    let squares: Vec<f64> = std::iter::once(0.0)
+        .chain(centred.iter().scan(0.0, |sum, value| {
+            *sum += value * value;
+            Some(*sum)
+        }))
+        .collect();
+    let square = squares[count];
     if square <= 1e-9 * count as f64 {
         return None;
     }
     let correlation = |lag: usize| -> f64 {
-        let (early, late) = (&centred[..count - lag], &centred[lag..]);
-        let norm = |part: &[f64]| part.iter().map(|value| value * value).sum::<f64>();
-        let product: f64 = early.iter().zip(late).map(|(a, b)| a * b).sum();
-        product / (norm(early) * norm(late)).sqrt().max(1e-12)
+        let (early, late) = (squares[count - lag], square - squares[lag]);
+        let product: f64 = centred.iter().zip(&centred[lag..]).map(|(a, b)| a * b).sum();
+        product / (early * late).sqrt().max(1e-12)
     };
     let correlations: Vec<(usize, f64)> =
         (PERIOD_MIN..=count / 2).map(|lag| (lag, correlation(lag))).collect();
@@ -88,16 +99,23 @@ pub fn season(loads: impl Iterator<Item = f32>) -> Option<Season> {
     let tops = correlations.windows(3).filter(|three| three[1].1 >= three[0].1 && three[1].1 >= three[2].1);
     let tops: Vec<(usize, f64)> = tops.map(|three| three[1]).filter(|(_, height)| *height > 0.0).collect();
     let highest = tops.iter().map(|(_, height)| *height).fold(0.0, f64::max);
-    let &(period, _) = tops.iter().find(|(_, height)| *height >= 0.9 * highest)?;
-    let missed: f64 = (0..count)
-        .map(|at| {
-            let others = (at % period..count).step_by(period).filter(|&other| other != at);
-            let (sum, number) =
-                others.fold((0.0, 0.0), |(sum, number), other| (sum + centred[other], number + 1.0));
-            (centred[at] - sum / f64::max(number, 1.0)).powi(2)
-        })
-        .sum();
-    Some(Season { period, confidence: (1.0 - missed / square).max(0.0) })
+    let high = tops.iter().filter(|(_, height)| *height >= HIGH_SHARE * highest);
+    let seasons: Vec<Season> =
+        high.map(|&(period, _)| Season { period, confidence: predicted(&centred, square, period) }).collect();
+    let best = seasons.iter().map(|season| season.confidence).fold(0.0, f64::max);
+    seasons.into_iter().find(|season| season.confidence >= best - NEARLY)
+}
+
+/// The share of the variance of a load, whose deviations from its mean are `centred` and have the squares `square` together, that is predicted by taking each for the mean of what is a whole number
+/// of periods away. `O(n)`.
+fn predicted(centred: &[f64], square: f64, period: usize) -> f64 {
+    let of_phase = |phase: usize| centred[phase..].iter().step_by(period);
+    let missed = |phase: usize| -> f64 {
+        let (sum, number) =
+            of_phase(phase).fold((0.0, 0.0), |(sum, number), value| (sum + value, number + 1.0));
+        of_phase(phase).map(|value| (value - (sum - value) / f64::max(number - 1.0, 1.0)).powi(2)).sum()
+    };
+    (1.0 - (0..period).map(missed).sum::<f64>() / square).max(0.0)
 }
 
 /// A time in which a volume had a cache because somebody needed it.
@@ -314,8 +332,11 @@ impl History {
             self.peaks.pop_front();
         }
         self.peaks.push_back(peak);
-        let listed = self.peaks.iter_mut().rev().filter(|peak| peak.resident.is_some());
-        listed.skip(LISTED_PEAKS_MAX).for_each(|peak| peak.resident = None);
+        let mut listed = 0;
+        for peak in self.peaks.iter_mut().rev() {
+            listed += peak.resident.as_ref().map_or(0, |runs| runs.len());
+            peak.resident.take_if(|_| listed > LISTED_RUNS_MAX);
+        }
     }
 
     /// Where peaks are of which it is known what their caches held: their first bucket, and how many runs of that are kept.
@@ -363,7 +384,10 @@ impl History {
     pub fn foresee(&self, rules: &ForesightRules) -> Option<Foreseen> {
         let (_, season) = self.season?;
         let season = season?;
-        let oldest = self.now - self.loads.len() as u64;
+        // Whether one was needed before the first that is remembered is not known, if others were forgotten.
+        let forgotten =
+            self.peaks.front().filter(|_| self.peaks.len() == PEAKS_MAX).map_or(0, |peak| peak.from);
+        let oldest = forgotten.max(self.now - self.loads.len() as u64);
         let period = season.period as u64;
         // How often it was needed at this time of the season, and in which peaks, the last one first.
         let needed = |bucket: u64| -> Option<(f64, Vec<usize>)> {
@@ -463,18 +487,57 @@ mod tests {
         let mut history = History::default();
         for at in 0..6 {
             history.begin(peak(10 * at, 100));
-            let held = [BlockRange { first: at, end: at + 1 }];
-            history.open_peak().unwrap().resident = Some(held.as_slice().into());
+            let mut held = vec![BlockRange { first: at, end: at + 1 }];
+            held.resize(if at == 3 { LISTED_RUNS_MAX - 2 } else { 1 }, BlockRange { first: 9, end: 10 });
+            history.open_peak().unwrap().resident = Some(held.into());
         }
         history.begin(peak(60, 100));
         let known: Vec<u64> =
             history.peaks.iter().filter_map(|peak| Some(peak.resident.as_ref()?[0].first)).collect();
-        assert_eq!(known, [2, 3, 4, 5]);
+        assert_eq!(known, [3, 4, 5]);
         // One block is less than half of 100, and not less than half of 2.
         let mut peak = history.peaks[5].clone();
         assert_eq!(peak.was_resident(), None);
         peak.blocks = 2;
         assert_eq!(peak.was_resident(), Some([BlockRange { first: 5, end: 6 }].as_slice()));
+    }
+
+    /// Two hours from nine o'clock on of every day but the last two of each week, by buckets of ten minutes, over a load that follows the day and one that does not.
+    #[test]
+    fn a_load_of_weekdays_is_foreseen_on_each_of_them_and_on_no_other_day_once_two_weeks_have_been_seen() {
+        let rules = ForesightRules { bucket_intervals: 1, ..ForesightRules::default() };
+        let (day_buckets, peak_from, peak_until) = (144, 54, 66);
+        for (seed, has_days) in [(1, true), (2, false)] {
+            let mut random = random(seed);
+            let mut history = History::default();
+            let mut foreseen_by_day = vec![Vec::new(); 35];
+            for at in 0..35 * day_buckets {
+                let (of_day, day) = (at % day_buckets, at / day_buckets);
+                let is_peak = day % 7 < 5 && (peak_from..peak_until).contains(&of_day);
+                if is_peak && of_day == peak_from + 1 {
+                    history.begin(peak(at as u64 - 1, 1_000));
+                }
+                if !is_peak && of_day == peak_until {
+                    history.end();
+                }
+                let turn = (of_day as f64 / day_buckets as f64 - 0.25) * std::f64::consts::TAU;
+                let base = if has_days { 60.0 + 50.0 * turn.sin().max(0.0) } else { 100.0 };
+                let load = base + if is_peak { 600.0 } else { 0.0 };
+                history.push(load * (0.8 + 0.4 * unit(&mut random)), &rules);
+                // Not in each bucket, which takes long.
+                if at >= 14 * day_buckets && at % 24 == 0 && history.wants_season() {
+                    history.find_season();
+                }
+                if let Some(foreseen) = history.foresee(&rules).filter(|foreseen| foreseen.at < foreseen.from)
+                {
+                    foreseen_by_day[day].push(foreseen.from as usize % day_buckets);
+                }
+            }
+            for (day, foreseen) in foreseen_by_day.iter().enumerate().skip(14) {
+                let expected: &[usize] = if day % 7 < 5 { &[peak_from; 2] } else { &[] };
+                assert_eq!(foreseen, expected, "day {day}, {has_days}, {:?}", history.season);
+            }
+        }
     }
 
     /// A controller that is started anew in every bucket, and is away for less than one each time, sees the season where it is.

@@ -391,7 +391,7 @@ pub const KEYS: &[Key] = &[
     key("control.removal", "hit_ratio_min", "ratio", "`0.03`", "0 to 1", "Share of its volume's reads that a warm cache must answer, and share of the reads of all that it serves that must come to it, warm or not."),
     key("control.foresight", "enabled", "boolean", "`true`", "", "Grant caches before peaks that return by season."),
     key("control.foresight", "bucket_intervals", "intervals", "`60`", "1 to 100000", "The unit of the history; a season has at least six. With a unit of another length, by this or by `interval`, the history begins anew."),
-    key("control.foresight", "buckets_max", "buckets", "`2016`", "16 to 65536", "That are remembered, 4 bytes each for every volume; two seasons must fit."),
+    key("control.foresight", "buckets_max", "buckets", "`3024`", "16 to 65536", "That are remembered, 4 bytes each for every volume; two seasons must fit, and two buckets more."),
     key("control.foresight", "lead_buckets", "buckets", "`2`", "1 to 64", "Before a peak at which its cache is granted."),
     key("control.foresight", "confidence_min", "ratio", "`0.5`", "0 to 1", "The least confidence to act on."),
 ];
