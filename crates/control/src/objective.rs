@@ -281,7 +281,12 @@ impl fmt::Display for Objective {
             }
             Target::IopsFloor { at_least, .. } => write!(f, "at least {at_least:.0} requests/s{of}"),
             Target::BandwidthFloor { at_least, .. } => {
-                write!(f, "at least {:.1} MB/s{of}", at_least / 1e6)
+                let (unit, name) = match at_least {
+                    _ if at_least >= 1e6 => (1e6, "MB"),
+                    _ if at_least >= 1e3 => (1e3, "kB"),
+                    _ => (1.0, "B"),
+                };
+                write!(f, "at least {:.1} {name}/s{of}", at_least / unit)
             }
         }
     }
@@ -302,6 +307,15 @@ pub struct ObjectiveError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_floors_are_told_in_small_units() {
+        for (floor, said) in
+            [(450e3, "450.0 kB/s"), (40e3, "40.0 kB/s"), (999.0, "999.0 B/s"), (2.5e6, "2.5 MB/s")]
+        {
+            assert_eq!(Objective::bandwidth_floor(floor).to_string(), format!("at least {said}"));
+        }
+    }
 
     #[test]
     fn excess_is_relative_and_has_the_same_sign_for_bounds_and_floors() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// The next use of a block that is not used again.
 const NEVER: u32 = u32::MAX;
 
-/// For each look-up of a trace, which look-up is the next one of the same block.
+/// For each look-up of a trace, which look-up is the next one of the same block that counts, unless another one that does not count comes before: that fills the cache for nothing.
 #[derive(Clone, Debug)]
 pub struct Future(Arc<[u32]>);
 
@@ -25,16 +25,24 @@ impl Future {
     /// # Panics
     /// If there are 2^32 - 1 look-ups or more.
     pub fn of(blocks: impl DoubleEndedIterator<Item = u32> + ExactSizeIterator) -> Future {
-        let count = blocks.len();
+        Future::of_counted(blocks.map(|block| (block, true)))
+    }
+
+    /// The same where some look-ups do not count, whether they miss or not. (To have a block at such a one is worth nothing, as though it were another block from there on; so MIN is the bound here, too.)
+    ///
+    /// # Panics
+    /// As [`Future::of`].
+    pub fn of_counted(lookups: impl DoubleEndedIterator<Item = (u32, bool)> + ExactSizeIterator) -> Future {
+        let count = lookups.len();
         assert!(count < NEVER as usize, "{count} look-ups are more than {}", NEVER - 1);
         let mut next = vec![NEVER; count];
         let mut last: Vec<u32> = Vec::new();
-        for (at, block) in blocks.enumerate().rev() {
+        for (at, (block, counts)) in lookups.enumerate().rev() {
             let block = block as usize;
             if block >= last.len() {
                 last.resize(block + 1, NEVER);
             }
-            next[at] = std::mem::replace(&mut last[block], at as u32);
+            next[at] = std::mem::replace(&mut last[block], if counts { at as u32 } else { NEVER });
         }
         Future(next.into())
     }
@@ -285,5 +293,8 @@ mod tests {
         // 0 1 0 2 1: next uses 2, 4, never, never, never.
         assert_eq!(*Future::of([0, 1, 0, 2, 1].into_iter()).0, [2, 4, NEVER, NEVER, NEVER]);
         assert!(Future::of([].into_iter()).0.is_empty());
+        // A look-up that does not count fills for nothing: nobody need keep a block for it.
+        let lookups = [(0, true), (1, true), (0, false), (0, true), (1, true)];
+        assert_eq!(*Future::of_counted(lookups.into_iter()).0, [NEVER, 4, 3, NEVER, NEVER]);
     }
 }

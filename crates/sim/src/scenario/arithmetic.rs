@@ -21,8 +21,10 @@ pub(super) struct Part {
 /// What an origin serves of random requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Capacity {
-    /// Disks or servers.
+    /// Disks or servers; where one does a part that no other does, and is the busiest, that one.
     pub(super) servers: f64,
+    /// The one is the disk with all parity.
+    pub(super) is_parity: bool,
     /// Mean time of one random access without a queue.
     pub(super) service: Nanos,
     /// Accesses that a request costs, were all servers as busy as the busiest is.
@@ -38,12 +40,17 @@ impl Capacity {
     fn of_requests(servers: f64, service: f64) -> Capacity {
         let rate = if service > 0.0 { servers / service } else { f64::INFINITY };
         let service = Nanos::from_secs_f64(service);
-        Capacity { servers, service, accesses: 1.0, typical: rate, at_most: rate }
+        Capacity { servers, is_parity: false, service, accesses: 1.0, typical: rate, at_most: rate }
     }
 
     /// `servers` and what a request takes of them, in words.
     pub(super) fn said(&self) -> String {
-        format!("{} at {} each{}", self.servers, self.service, each_costs(self.accesses))
+        format!("{} at {} each{}", self.who(), self.service, each_costs(self.accesses))
+    }
+
+    /// `servers` in words.
+    pub(super) fn who(&self) -> String {
+        if self.is_parity { "the parity disk, 1".to_owned() } else { self.servers.to_string() }
     }
 }
 
@@ -340,6 +347,9 @@ impl OriginTable {
         let (outer, inner) = (disk.rate_outer_bytes_s as f64, disk.rate_inner_bytes_s as f64);
         let usual = per_byte((outer + inner) / 2.0);
         let typical = seconds(&|work| work.seconds(access, usual));
+        let is_parity = layout == Layout::DedicatedParity
+            && parity.seconds(access, usual) > data.seconds(access, usual) / data_disks;
+        let servers = if is_parity { 1.0 } else { servers };
         // Of what lies side by side no head seeks anything, and who takes what is near first need not wait for the platters.
         let half_turn = match group.discipline {
             QueueDiscipline::Fifo => Nanos(disk.rotation.0 / 2),
@@ -355,6 +365,7 @@ impl OriginTable {
         let service = access + bytes * usual;
         Capacity {
             servers,
+            is_parity,
             service: Nanos::from_secs_f64(service),
             accesses: if service > 0.0 { typical * servers / service } else { 1.0 },
             typical: rate(typical),

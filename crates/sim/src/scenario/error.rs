@@ -89,8 +89,8 @@ pub enum ScenarioError {
         unavoidable: f64,
         /// From when on.
         at: Nanos,
-        /// Disks or servers.
-        servers: f64,
+        /// How many disks or servers, in words.
+        servers: String,
         /// The time of one access.
         service: Nanos,
         /// Accesses of a request.

@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// How much more than on average servers whose times vary may do in a window: 1,000 requests a window vary by 3 % (ours).
 const BY_CHANCE: f64 = 0.1;
+/// So many deviations more than on average are asked of no window, of as many as a run has (ours).
+const DEVIATIONS_MAX: f64 = 6.0;
 
 /// Whether the requests of a load are drawn, and not one behind the other.
 fn is_random(load: &LoadTable) -> bool {
@@ -90,30 +92,37 @@ impl Scenario {
             Target::BandwidthFloor { at_least, operations } => (at_least, operations, true),
             Target::Latency { .. } => return None,
         };
+        let window_s = objective.in_whole(self.cache.interval).window.as_secs_f64();
+        // What is asked per second: on average, and at most in a window.
         let asked = |load: &LoadTable| {
+            let share = share_of(operations, load);
             let rate = match load.arrivals {
                 ArrivalKind::Poisson | ArrivalKind::Constant => load.rate?,
                 ArrivalKind::Idle => 0.0,
                 // As much as is answered, or as a trace says.
                 _ => return None,
             };
-            Some(
-                rate * share_of(operations, load)
-                    * if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 },
-            )
+            let is_by_chance = load.arrivals == ArrivalKind::Poisson || (share > 0.0 && share < 1.0);
+            let mean = rate * share;
+            let more = if is_by_chance { DEVIATIONS_MAX * (mean / window_s).sqrt() } else { 0.0 };
+            let bytes = if is_bytes { load.request_bytes(volume) as f64 } else { 1.0 };
+            Some((mean * bytes, (mean + more) * bytes))
         };
-        let most = self
-            .loads_within(volume, stands)
-            .map(asked)
-            .try_fold(0.0, |most, asked| Some(f64::max(most, asked?)))?;
+        let (mean, most) = self.loads_within(volume, stands).map(asked).try_fold(
+            (0.0, 0.0),
+            |(mean, most): (f64, f64), asked| {
+                let asked = asked?;
+                Some((mean.max(asked.0), most.max(asked.1)))
+            },
+        )?;
         let what = in_words(operations);
         let name = &volume.name;
         let (key, message) = if is_bytes {
-            let (most, floor) = (Bytes(most as u64), Bytes(floor as u64));
+            let (mean, floor) = (Bytes(mean as u64), Bytes(floor as u64));
             (
                 "bandwidth_per_second",
                 format!(
-                    "nobody asks `{name}` for {what} of more than {most} per second: a floor of {floor} cannot be missed"
+                    "nobody asks `{name}` for {what} of more than {mean} per second: a floor of {floor} cannot be missed"
                 ),
             )
         } else {
@@ -121,7 +130,7 @@ impl Scenario {
                 "iops",
                 format!(
                     "nobody asks `{name}` for more than {} {what}/s: a floor of {} cannot be missed",
-                    per_second(most),
+                    per_second(mean),
                     per_second(floor),
                 ),
             )
@@ -222,8 +231,11 @@ impl Scenario {
                 " on average",
                 hit + Nanos::from_secs_f64(share * (least + links).as_secs_f64()),
             ),
-            // Judged by what a histogram tells of it.
-            Statistic::Percentile(percentile) if origin.takes_as_long() && share >= 1.0 => {
+            // Judged by what a histogram tells of it. Of the others as many as a percentile leaves out may be these.
+            Statistic::Percentile(percentile)
+                if origin.takes_as_long()
+                    && (share >= 1.0 || share > (1.0 + BY_CHANCE) * (1.0 - percentile / 100.0)) =>
+            {
                 (format!("p{percentile}"), "", LatencyHistogram::told(hit + links + least))
             }
             Statistic::Percentile(_) => return None,

@@ -276,13 +276,25 @@ impl Scenario {
                 flags.push(Flag { key: key.clone(), message });
             }
             let span = last.saturating_since(first.at).as_secs_f64() / load.speed;
+            let end = self.end_of_load(volume, *number);
+            let comes = first.at.saturating_since(load.trace_from).as_secs_f64() / load.speed;
+            if load.from < end && comes >= end.saturating_since(load.from).as_secs_f64() {
+                let message = format!(
+                    "its first request comes {comes:.3} s after {}, and the load ends at {end}: nothing is asked; `trace_from` says from when on it is played",
+                    load.from
+                );
+                flags.push(Flag { key, message });
+                continue;
+            }
             if span <= 0.0 {
-                if load.repeat {
+                // A round begins where the load does.
+                if load.repeat && comes < REPEAT_AFTER_MIN.as_secs_f64() {
                     let count = requests.len() as f64;
+                    let round = comes + REPEAT_AFTER_MIN.as_secs_f64();
                     let message = format!(
                         "{count} requests without a span of time between them begin again {REPEAT_AFTER_MIN} after each other: {:.0} requests/s, \
                          which nobody recorded; a trace that is repeated should span some time",
-                        count / REPEAT_AFTER_MIN.as_secs_f64()
+                        count / round
                     );
                     flags.push(Flag { key: format!("volume[{place}].load[{number}].repeat"), message });
                 }
@@ -364,7 +376,7 @@ impl Scenario {
                     origin: name,
                     unavoidable,
                     at,
-                    servers: forced.servers,
+                    servers: forced.who(),
                     service: forced.service,
                     accesses: forced.accesses,
                     times: forced.at_most / forced.typical,

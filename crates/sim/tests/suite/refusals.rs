@@ -96,6 +96,11 @@ fn the_share_of_hits_that_is_needed_counts_what_writes_cost_and_that_no_hit_spar
             .ends_with("at least 28 % of them must be hits (30 % of those that a cache may answer)"),
         "{flags:?}"
     );
+    let error = on_fixed_disks(4, "", &open(60, 0.0)).check().expect_err("50/s are served").to_string();
+    assert!(
+        error.contains("and the parity disk, 1 at 10ms each serve 50 at most, at 2.0 accesses a request"),
+        "{error}"
+    );
     // What is written alone is refused where no order serves it.
     let error = on_fixed_disks(5, "", &open(150, 0.0)).check().expect_err("125/s are served").to_string();
     assert!(error.contains("and 5 at 10ms each serve 125 at most, at 4.0 accesses a request"), "{error}");

@@ -90,7 +90,11 @@ impl Shown<'_> {
                     objective.objective.clone(),
                     share(objective.conforming_share),
                     share(Some(objective.conforming_share_wanted)),
-                    objective.last_violation_s.map_or_else(|| "never".to_owned(), |at| format!("{at:.0} s")),
+                    match objective.last_violation_s {
+                        None => "never".to_owned(),
+                        Some(at) if at <= self.outcome.measure_from_s => format!("{at:.0} s, before"),
+                        Some(at) => format!("{at:.0} s"),
+                    },
                     verdict(objective).0.to_owned(),
                 ]);
             }

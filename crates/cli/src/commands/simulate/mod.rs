@@ -243,7 +243,9 @@ fn sizes(args: &SimulateArgs, block_size: BlockSize, splitter: &Splitter) -> Res
 fn future_of(batches: &[Arc<[Access]>], splitter: &Splitter) -> Result<Future, Failure> {
     let ranks = splitter.ranks();
     let accesses = batches.iter().flat_map(|batch| batch.iter());
-    let blocks: Vec<u32> = accesses.map(|access| ranks.rank(access.block)).collect();
+    // An access that is not counted has no bytes.
+    let blocks: Vec<(u32, bool)> =
+        accesses.map(|access| (ranks.rank(access.block), access.bytes > 0)).collect();
     if blocks.len() >= u32::MAX as usize {
         return Err(Failure::new(format!(
             "`belady` knows the future of at most {} accesses, and the trace has {}",
@@ -251,7 +253,7 @@ fn future_of(batches: &[Arc<[Access]>], splitter: &Splitter) -> Result<Future, F
             blocks.len()
         )));
     }
-    Ok(Future::of(blocks.into_iter()))
+    Ok(Future::of_counted(blocks.into_iter()))
 }
 
 /// Every policy at every size, in this order.
