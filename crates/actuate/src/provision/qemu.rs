@@ -14,7 +14,7 @@ use forebay_units::{Bytes, Secret};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub(super) const HTTP_PORT: u16 = 9_809;
 /// The machine in QEMU's network, and this host as it is seen from there.
 pub(super) const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// The part of [`GUEST`] that names its network: whoever has an address of it elsewhere is not reached from there.
+const NETWORK_OCTETS: [u8; 3] = [10, 0, 2];
 /// What the appliance in it says once it serves.
 pub(super) const READY: &str = "ready: ";
 
@@ -131,16 +133,60 @@ pub(super) fn seen_from_inside(order: &ApplianceOrder) -> Result<ApplianceOrder,
                     path.display()
                 )));
             }
-            Transport::Tcp { host, .. } => {
-                let is_here =
-                    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-                if is_here {
-                    *host = HOST.to_string();
-                }
+            Transport::Tcp { host, port } => {
+                let inside = inside(host, *port).map_err(|why| {
+                    impossible(format!("the origin of volume `{}` is at `{host}`, {why}", volume.name))
+                })?;
+                *host = inside.to_string();
             }
         }
     }
     Ok(order)
+}
+
+/// Where a virtual machine of this host finds what is there at `address`.
+///
+/// # Errors
+/// Why it does not: QEMU leads its own network's address of the host to 127.0.0.1 and to no other of the host's loopback addresses, and another server may be there.
+fn address_inside(address: IpAddr) -> Result<Ipv4Addr, &'static str> {
+    match address {
+        IpAddr::V4(Ipv4Addr::LOCALHOST) => Ok(HOST),
+        address if address.is_loopback() || address.is_unspecified() => Err(
+            "a loopback address that is not reached from a virtual machine: of these it reaches 127.0.0.1 alone",
+        ),
+        IpAddr::V6(_) => {
+            Err("an IPv6 address, which is not reached from a virtual machine: its network is one of IPv4")
+        }
+        IpAddr::V4(address) if address.octets()[..3] == NETWORK_OCTETS => Err(
+            "an address of 10.0.2.0/24, which is the virtual machine's own network and not reached from there",
+        ),
+        IpAddr::V4(address) => Ok(address),
+    }
+}
+
+/// Why a virtual machine of this host does not reach what is at `transport`, as far as that can be said without asking anybody for names; `None` if it may.
+pub fn out_of_reach(transport: &Transport) -> Option<&'static str> {
+    match transport {
+        Transport::Unix { .. } => Some("a unix socket, which is not reached from a virtual machine"),
+        Transport::Tcp { host, .. } => address_inside(host.parse().ok()?).err(),
+    }
+}
+
+/// The same of a host by its name, too, which is looked up here: nobody answers for names in the machine.
+fn inside(host: &str, port: u16) -> Result<Ipv4Addr, String> {
+    if let Ok(address) = host.parse() {
+        return address_inside(address).map_err(|why| why.to_owned());
+    }
+    let found =
+        (host, port).to_socket_addrs().map_err(|error| format!("a name that was not found: {error}"))?;
+    let mut refused = "a name without an address".to_owned();
+    for address in found {
+        match address_inside(address.ip()) {
+            Ok(address) => return Ok(address),
+            Err(why) => refused = format!("a name of {}, {why}", address.ip()),
+        }
+    }
+    Err(refused)
 }
 
 /// The configuration of the appliance in the machine.
@@ -249,6 +295,27 @@ mod tests {
         assert_eq!(inside("nbd://localhost:1/x@7").unwrap(), "nbd://10.0.2.2:1/x@7");
         assert_eq!(inside("nbd://10.1.0.9:1/x").unwrap(), "nbd://10.1.0.9:1/x");
         assert!(matches!(inside("nbd+unix:///x?socket=/s"), Err(ProvisionError::Impossible { .. })));
+    }
+
+    /// Whoever has the port at 127.0.0.1 may serve other data.
+    #[test]
+    fn an_origin_that_the_machine_would_not_find_is_refused() {
+        for (host, why) in [
+            ("127.0.0.2", "it reaches 127.0.0.1 alone"),
+            ("[::1]", "it reaches 127.0.0.1 alone"),
+            ("0.0.0.0", "it reaches 127.0.0.1 alone"),
+            ("[fd00::9]", "its network is one of IPv4"),
+            ("10.0.2.2", "the virtual machine's own network"),
+            ("nowhere.invalid", "a name that was not found"),
+        ] {
+            let uri = format!("nbd://{host}:1/x");
+            let Err(ProvisionError::Impossible { reason, .. }) = seen_from_inside(&order(&uri)) else {
+                panic!("{host} is taken");
+            };
+            assert!(reason.contains(why) && reason.contains(host.trim_matches(['[', ']'])), "{reason}");
+            let transport = order(&uri).volumes[0].origin.uri.transport.clone();
+            assert_eq!(out_of_reach(&transport).is_some(), host != "nowhere.invalid", "{host}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, t
 use super::{checking, reading};
 use crate::config::{ConfigError, cautions, mode_for_others, refused, shown_to_others, unreadable};
 use forebay_actuate::api::ApiAddress;
+use forebay_actuate::provision::out_of_reach;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective};
 use forebay_nbd::Transport;
@@ -137,9 +138,11 @@ pub(super) fn unfit(host: &HostTable, volume: &VolumeTable) -> Option<&'static s
         }
         _ if by_address => Some("has no interface that the volume's address could move to"),
         ProviderTable::Qemu { .. } | ProviderTable::Libvirt { .. }
-            if matches!(volume.origin.transport, Transport::Unix { .. }) =>
+            if out_of_reach(&volume.origin.transport).is_some() =>
         {
-            Some("runs virtual machines, which do not reach the volume's origin on a unix socket")
+            Some(
+                "runs virtual machines, which do not reach the volume's origin: neither on a unix socket, nor by IPv6, nor in 10.0.2.0/24, which is their own network, and at no loopback address but 127.0.0.1",
+            )
         }
         provider if provider.is_elsewhere() && is_of_this_machine(&volume.origin.transport) => Some(
             "is another machine, which does not reach the volume's origin on a unix socket or at a loopback address",
@@ -227,7 +230,7 @@ mod tests {
             (
                 "memory = \"1GiB\"",
                 "memory = \"1GiB\"\nprovider = { type = \"qemu\", image = \"i\" }",
-                "`h1` runs virtual machines, which do not reach the volume's origin on a unix socket",
+                "`h1` runs virtual machines, which do not reach the volume's origin: neither on a unix socket, nor",
             ),
             (
                 "memory = \"1GiB\"",
