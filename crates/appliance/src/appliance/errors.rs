@@ -88,7 +88,7 @@ pub struct WorkerGone {
 #[non_exhaustive]
 pub enum CommandError {
     /// There is no such volume.
-    #[error("there is no volume `{name}`")]
+    #[error("there is no volume `{name}`, or its origin is absent")]
     Unknown {
         /// The name.
         name: String,

@@ -188,6 +188,27 @@ fn a_placement_hears_nothing_of_the_migrations_of_one_before_it() {
     assert_eq!(placing.map(|placing| (placing.placed_chunks, placing.moving_chunks)), Some((0, 0)));
 }
 
+/// As where a read of a run joins the migration of its chunk, the rest of which is in memory then.
+#[test]
+fn a_sequential_run_goes_on_over_what_memory_answers() {
+    let mut machine = machine_with_flash(8);
+    [3, 4, 7].into_iter().for_each(|block| fill(&mut machine, block, 7));
+    let placing = Placing { admission: Admission::Threshold(1), ..Placing::default() };
+    machine.set_flash_placing(Some(FlashPlacing { placing, chunk: Bytes(2 * BLOCK) }));
+    // Of the last two memory has the first block.
+    for (offset, length) in [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (7, 2), (9, 1)] {
+        if read(&mut machine, 10 + offset, offset * BLOCK, length * BLOCK).is_none() {
+            for request in submissions(&mut machine) {
+                complete(&mut machine, &request, 7);
+            }
+            replies(&mut machine);
+        }
+    }
+    let placing = machine.observe(Nanos::ZERO, false).flash.and_then(|flash| flash.placing).unwrap();
+    // Chunks, of blocks 0, 1, 2, 5 and 6, 8, 9: the first one is no run yet.
+    assert_eq!((placing.statistics.reads, placing.statistics.sequential), (7, 6), "{placing:?}");
+}
+
 #[test]
 fn what_placements_did_goes_on_to_count_when_another_begins() {
     let mut machine = machine_with_flash(1);

@@ -78,6 +78,9 @@ impl PrewarmProgress {
 /// Blocks looked at per call, so that no call takes long (ours).
 pub(crate) const PREWARM_SCAN_BLOCKS_MAX: usize = 4096;
 
+/// A rate is spread over so many reads in a second at least, as far as blocks allow (ours).
+const READS_PER_SECOND_MIN: u64 = 4;
+
 /// What something is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -236,6 +239,12 @@ impl Prewarm {
         self.next_at = self.next_at.min(now.saturating_add(self.pause()));
     }
 
+    /// The most that one read may bring, of `most` bytes: a part of what the rate allows in a second, so that it holds in each; but a block at least.
+    pub(crate) fn read_bytes_max(&self, most: u64) -> u64 {
+        let rate = self.progress.bytes_per_second.filter(|_| self.purpose == Purpose::WarmUp);
+        rate.map_or(most, |rate| most.min(rate.get() / READS_PER_SECOND_MIN))
+    }
+
     /// How long the rate spreads the last read.
     fn pause(&self) -> Nanos {
         match self.progress.bytes_per_second {
@@ -330,6 +339,7 @@ mod tests {
         assert!(!prewarm.may_read(Nanos::millis(999), 4) && prewarm.may_read(Nanos::secs(1), 4));
         assert_eq!(prewarm.wake_at(4), Some(Nanos::secs(1)));
         assert_eq!(prewarm.wake_at(1), None);
+        assert_eq!([1 << 18, 1_000].map(|most| prewarm.read_bytes_max(most)), [2_048, 1_000]);
         // Twice as fast from 100 ms on: half a second from then. Paused, time is not what it waits for.
         prewarm.set_rate(Nanos::millis(100), Some(Bytes(16384)));
         assert_eq!(prewarm.wake_at(4), Some(Nanos::millis(600)));

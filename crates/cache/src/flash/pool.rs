@@ -80,6 +80,12 @@ impl SegmentPool {
         self.len() == 0
     }
 
+    /// Whether any is free.
+    pub fn has_room(&self) -> bool {
+        let state = self.lock();
+        (state.taken_count as usize) < state.taken.len()
+    }
+
     /// How many are taken.
     pub fn taken(&self) -> u32 {
         self.lock().taken_count

@@ -23,7 +23,7 @@ mod visits;
 pub use choice::{Entry, LoadScore};
 pub use foretold::Foretold;
 pub use neighbours::{Chance, Neighbours, Place};
-pub use order::{load_order, resident_ranges};
+pub use order::{keep_best, load_order, resident_ranges};
 pub use outlook::{Outlook, RateClass, Sight};
 pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};

@@ -4,6 +4,7 @@
 //! first, and within a band they come by place, neighbours together (ours).
 
 use forebay_units::BlockRange;
+use std::cmp::Ordering;
 
 /// Bands (ours): the first eighth of what is loaded is the best eighth.
 const BANDS: usize = 8;
@@ -13,14 +14,10 @@ const RESIDENT_RANGES_MAX: usize = 1 << 20;
 /// The best `blocks_max` of `scored` (score, block) as ranges to load one after the other. **Ties**: the smaller number first. Scores are
 /// numbers, each block is there once. `O(n log n)`.
 pub fn load_order(mut scored: Vec<(f32, u64)>, blocks_max: u64) -> Vec<BlockRange> {
-    let best_first = |a: &(f32, u64), b: &(f32, u64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-    let count = usize::try_from(blocks_max).unwrap_or(usize::MAX).min(scored.len());
+    keep_best(&mut scored, usize::try_from(blocks_max).unwrap_or(usize::MAX));
+    let count = scored.len();
     if count == 0 {
         return Vec::new();
-    }
-    if count < scored.len() {
-        scored.select_nth_unstable_by(count, best_first);
-        scored.truncate(count);
     }
     scored.sort_unstable_by(best_first);
     let mut ranges: Vec<BlockRange> = Vec::new();
@@ -34,6 +31,19 @@ pub fn load_order(mut scored: Vec<(f32, u64)>, blocks_max: u64) -> Vec<BlockRang
         }
     }
     ranges
+}
+
+/// The better score first, of equal ones the smaller number.
+fn best_first(a: &(f32, u64), b: &(f32, u64)) -> Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// Leaves of `scored` the `most` that [`load_order`] would load first, in any order. `O(n)`.
+pub fn keep_best(scored: &mut Vec<(f32, u64)>, most: usize) {
+    if most < scored.len() {
+        scored.select_nth_unstable_by(most, best_first);
+        scored.truncate(most);
+    }
 }
 
 /// What a cache holds as ranges to load one after the other, of (block, whether it was used again), in any order and each at least once: what was used again first.

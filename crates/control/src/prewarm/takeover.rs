@@ -71,7 +71,7 @@ pub enum TakeoverSkip {
     FewHits(f64),
     /// It needs no help.
     #[error(
-        "its own misses fill the cache within some {own_s:.0} s: loading spares {spared:.4} of the look-ups of five minutes at most"
+        "its own misses can fill the cache in {own_s:.0} s, or take longer: loading spares {spared:.4} of the look-ups of five minutes at most"
     )]
     FillsItself {
         /// How many blocks these are.
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(skip(local), TakeoverSkip::FillsItself { blocks: 600, own_s: 1.5, spared: 0.005 });
         assert_eq!(
             Takeover::Skip(skip(local)).summary("mail", 4_096),
-            "nothing of its snapshots is loaded into the cache of mail: its own misses fill the cache within some 2 s: loading spares 0.0050 of the look-ups of five minutes at most"
+            "nothing of its snapshots is loaded into the cache of mail: its own misses can fill the cache in 2 s, or take longer: loading spares 0.0050 of the look-ups of five minutes at most"
         );
         assert_eq!(
             decide_takeover(&DATABASE, &WarmupRules::default()).summary("db", 4_096),

@@ -23,12 +23,20 @@ impl Runs {
 
     /// A request for bytes from `offset` to before `end` arrives: whether it continues a run.
     pub(super) fn continues(&mut self, volume: u32, offset: u64, end: u64) -> bool {
+        let goes_on = self.goes_on(volume, offset, end);
+        if !goes_on {
+            self.fresh[self.fresh_next] = (volume, end);
+            self.fresh_next = (self.fresh_next + 1) % FRESH;
+        }
+        goes_on
+    }
+
+    /// The same, but where it continues none, none may begin with it.
+    pub(super) fn goes_on(&mut self, volume: u32, offset: u64, end: u64) -> bool {
         let place = match self.runs.iter().position(|run| *run == (volume, offset)) {
             Some(place) => place,
             None => {
                 let Some(fresh) = self.fresh.iter().position(|fresh| *fresh == (volume, offset)) else {
-                    self.fresh[self.fresh_next] = (volume, end);
-                    self.fresh_next = (self.fresh_next + 1) % FRESH;
                     return false;
                 };
                 self.fresh[fresh] = NONE;
@@ -66,6 +74,14 @@ mod tests {
         let mut runs = Runs::new();
         let mut from = |offset| [0, 1, 2].map(|volume| runs.continues(volume, offset, offset + 10));
         assert_eq!([from(0), from(10), from(20)], [[false; 3], [true; 3], [true; 3]]);
+    }
+
+    #[test]
+    fn a_run_goes_on_over_what_is_answered_elsewhere_and_none_begins_there() {
+        let mut runs = Runs::new();
+        assert!(!runs.continues(0, 0, 10) && runs.goes_on(0, 10, 30));
+        assert!(runs.continues(0, 30, 40));
+        assert!(!runs.goes_on(0, 70, 80) && !runs.continues(0, 80, 90));
     }
 
     #[test]

@@ -25,7 +25,7 @@ use forebay_cache::Insertion;
 use forebay_cache::snapshot::{Activity, CHUNK_BLOCKS, Snapshot};
 use forebay_control::prewarm::{
     Entry, LoadScore, Look, Pace, ScoreTable, SecondLook, TICK_MS, Takeover, TakeoverInput, TakeoverSkip,
-    decide_takeover, load_order,
+    decide_takeover, keep_best, load_order,
 };
 use forebay_control::warmup::WarmupRules;
 use forebay_control::{Decision, DecisionKind, Fact, VolumeId};
@@ -382,14 +382,14 @@ fn resume(
     };
     let hit_ratio_of = |of: &Activity| (of.lookups > 0).then(|| of.hits as f64 / of.lookups as f64);
     let activity = activity_of(&snapshots[snapshots.len().saturating_sub(RECENT)..]);
-    let scored = score(rules.score, &snapshots, block_size.blocks_for(seen.size));
+    let cache = seen.observation.cache;
+    let scored = score(rules.score, &snapshots, block_size.blocks_for(seen.size), cache.quota_blocks.into());
     let mut reused = 0;
     if let Some(newest) = snapshots.last() {
         newest.for_each(|_, score| reused += u64::from(score >= USED_AGAIN));
     }
-    let cache = seen.observation.cache;
     let input = TakeoverInput {
-        blocks: scored.len() as u64,
+        blocks: scored.known,
         reused_blocks: reused,
         working_set_blocks: activity.working_set_blocks,
         lookups_per_s: activity.lookups as f64 * 1e3 / activity.span_ms.max(1) as f64,
@@ -412,7 +412,7 @@ fn resume(
     let loads = match takeover {
         // Few, and perhaps wanted later.
         Takeover::Skip(TakeoverSkip::FillsItself { blocks, .. }) | Takeover::Load { blocks, .. } => {
-            load_order(scored, blocks)
+            load_order(scored.best, blocks)
         }
         Takeover::Skip(_) => Vec::new(),
     };
@@ -436,8 +436,17 @@ fn resume(
     Ok(Resumed { input, takeover, loads, activity, facts })
 }
 
-/// The blocks of a series with their scores, below `volume_blocks`.
-fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32, u64)> {
+/// What is known of a series.
+struct Scored {
+    /// Blocks that it names.
+    known: u64,
+    /// The best of them with their scores.
+    best: Vec<(f32, u64)>,
+}
+
+/// Scores the blocks of a series below `volume_blocks`, and keeps the `most` best: a snapshot takes a few bytes for a run of any length, and may be anybody's. 32 bytes for each that is kept.
+fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64, most: u64) -> Scored {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
     let turns = if by.counts_used_again() { 2 } else { 1 };
     let mut chunks: BTreeSet<u32> = BTreeSet::new();
     for snapshot in snapshots {
@@ -445,7 +454,7 @@ fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32,
             chunks.insert(chunk);
         });
     }
-    let mut scored = Vec::new();
+    let mut scored = Scored { known: 0, best: Vec::new() };
     let mut places = Vec::new();
     for chunk in chunks {
         let first = u64::from(chunk) * CHUNK_BLOCKS;
@@ -457,7 +466,13 @@ fn score(by: LoadScore, snapshots: &[Snapshot], volume_blocks: u64) -> Vec<(f32,
         });
         let blocks = volume_blocks.saturating_sub(first).min(CHUNK_BLOCKS) as usize;
         let known = (0..blocks).map(|place| (table.score(place), first + place as u64));
-        scored.extend(known.filter(|(score, _)| *score > 0.0));
+        let before = scored.best.len();
+        scored.best.extend(known.filter(|(score, _)| *score > 0.0));
+        scored.known += (scored.best.len() - before) as u64;
+        // Seldom, so that each block is looked at a few times in all.
+        if scored.best.len() >= most.saturating_mul(2).max(CHUNK_BLOCKS as usize) {
+            keep_best(&mut scored.best, most);
+        }
     }
     scored
 }
@@ -526,8 +541,38 @@ mod tests {
         let mut writer = SnapshotWriter::new(header, true).unwrap();
         [5, 99, 100, 200].into_iter().for_each(|block| writer.push(block, USED_AGAIN).unwrap());
         let snapshots = [Snapshot::parse(writer.finish(), header.volume).unwrap()];
-        let blocks = score(LoadScore::KRecent, &snapshots, 100).into_iter().map(|(_, block)| block);
-        assert_eq!(blocks.collect::<Vec<u64>>(), [5, 99]);
+        let scored = score(LoadScore::KRecent, &snapshots, 100, 256);
+        let blocks = scored.best.into_iter().map(|(_, block)| block);
+        assert_eq!((blocks.collect::<Vec<u64>>(), scored.known), (vec![5, 99], 2));
+    }
+
+    /// A run of any length takes a few bytes in a snapshot.
+    #[test]
+    fn of_a_snapshot_of_all_of_a_large_volume_no_more_is_kept_than_the_cache_takes() {
+        let volume_blocks = 40 * CHUNK_BLOCKS;
+        let header = |sequence| SnapshotHeader {
+            volume: identity("a", "somewhere"),
+            block_bytes: 4096,
+            volume_blocks,
+            sequence,
+            taken_at_unix_s: 0,
+            activity: Activity::default(),
+        };
+        let of = |sequence, blocks: std::ops::Range<u64>| {
+            let mut writer = SnapshotWriter::new(header(sequence), true).unwrap();
+            blocks.for_each(|block| writer.push(block, USED_AGAIN).unwrap());
+            Snapshot::parse(writer.finish(), header(sequence).volume).unwrap()
+        };
+        // The blocks of the newer one are the best.
+        let last = 39 * CHUNK_BLOCKS;
+        let snapshots = [of(1, 0..volume_blocks), of(2, last..last + 100)];
+        let scored = score(LoadScore::KRecent, &snapshots, volume_blocks, 100);
+        assert_eq!(scored.known, volume_blocks);
+        assert!(scored.best.len() <= 2 * CHUNK_BLOCKS as usize, "{}", scored.best.len());
+        // In bands, one behind the other.
+        let loads = load_order(scored.best, 100);
+        assert_eq!(loads.iter().map(|range| range.count()).sum::<u64>(), 100);
+        assert_eq!((loads[0].first, loads.last().unwrap().end), (last, last + 100));
     }
 
     #[test]

@@ -15,8 +15,10 @@ use thiserror::Error;
 /// What the name of a snapshot ends with.
 const SUFFIX: &str = ".fbsnap";
 
-/// The largest place in a series that is believed: far beyond any time, and so that many more places follow it.
+/// The largest place in a series that is read: far beyond any time.
 const PLACE_MAX: u64 = 1 << 62;
+/// The largest place that the next one follows: many are left behind it. What is above is nobody's, and the first to be removed.
+const FOLLOWED_MAX: u64 = 1 << 61;
 /// Longer files are not read (ours: 150 million blocks).
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// No more is read of one series (ours).
@@ -81,13 +83,14 @@ impl SnapshotFolder {
                 files.push((sequence, entry.path()));
             }
         }
-        files.sort_unstable_by(|a, b| b.cmp(a));
+        files.sort_unstable_by(|a, b| (b.0 <= FOLLOWED_MAX, b).cmp(&(a.0 <= FOLLOWED_MAX, a)));
         Ok(files)
     }
 
     /// The place of the newest snapshot of a volume, whatever is in it; `None` where there is none.
     pub(crate) fn newest(&self, volume: VolumeId) -> Option<u64> {
-        self.files(volume).ok()?.first().map(|(sequence, _)| *sequence)
+        let first = self.files(volume).ok()?.first().map(|(sequence, _)| *sequence);
+        first.filter(|sequence| *sequence <= FOLLOWED_MAX)
     }
 
     /// Writes a snapshot, durably.
@@ -235,6 +238,24 @@ mod tests {
         let mut writer = SnapshotWriter::new(header, true).unwrap();
         writer.push(sequence % 100, 1).unwrap();
         writer.finish()
+    }
+
+    /// Whoever follows it goes on from there, and finds none of what follows.
+    #[test]
+    fn a_place_beyond_any_time_is_not_followed_and_is_the_first_to_go() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = SnapshotFolder::new(temporary.path().to_owned());
+        for sequence in [7, PLACE_MAX - 2, PLACE_MAX, FOLLOWED_MAX + 1] {
+            folder.write(OURS, sequence, &bytes(OURS, sequence, 4096)).unwrap();
+        }
+        assert_eq!(folder.newest(OURS), Some(7));
+        folder.write(OURS, 8, &bytes(OURS, 8, 4096)).unwrap();
+        assert_eq!(folder.newest(OURS), Some(8));
+        let kept = |most| {
+            let series = folder.read(OURS, 4096, most, 0).unwrap();
+            series.snapshots.iter().map(|found| found.header().sequence).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(2), [7, 8]);
     }
 
     #[test]

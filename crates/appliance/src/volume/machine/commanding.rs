@@ -98,7 +98,6 @@ impl VolumeMachine {
         let limits = self.settings.limits;
         let block_size = self.settings.block_size;
         let bytes_max = limits.prewarm_read_bytes.0.min(self.part_bytes_max);
-        let blocks_max = (bytes_max >> block_size.shift()).max(1);
         let mut scan = PREWARM_SCAN_BLOCKS_MAX;
         if self.takes_nothing()
             && let Some(prewarm) = self.loads.warm_up_mut().filter(|prewarm| prewarm.has_more())
@@ -113,6 +112,7 @@ impl VolumeMachine {
             let (cache, flash) = (&self.cache, &self.flash);
             let (reads, writes, doubt) = (&self.reads, &self.writes, &self.doubt);
             let load = self.loads.all.get_mut(key).expect("the next load is there");
+            let blocks_max = (load.read_bytes_max(bytes_max) >> block_size.shift()).max(1);
             let run = load.next_run(blocks_max, &mut scan, |block| {
                 let one = BlockRange { first: block, end: block + 1 };
                 cache.contains(BlockIndex(block))

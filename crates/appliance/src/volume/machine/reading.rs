@@ -87,6 +87,7 @@ impl VolumeMachine {
         }
         self.observer.counters.reads_hit += 1;
         self.served_in_batch += 1;
+        self.passed(range);
         InPlaceOutcome::Served
     }
 
@@ -166,6 +167,7 @@ impl VolumeMachine {
         prefix: &[u8],
     ) {
         let missed_offset = missed.offset(self.settings.block_size).max(range.offset);
+        self.passed(ByteRange::new(range.offset, missed_offset - range.offset));
         let age = self.touched(now, ByteRange::new(missed_offset, range.end() - missed_offset), false);
         let mut read = Read {
             tag,

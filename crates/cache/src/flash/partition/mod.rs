@@ -246,8 +246,12 @@ impl FlashPartition {
     pub fn keeps(&self, block: BlockIndex) -> bool {
         let Some((frame, _)) = self.places.find(block) else { return false };
         let age = |frame: u32| self.opened - self.frames[frame as usize].born;
+        // How old a segment gets before it is written anew: as old as the oldest, or more where there is room for others.
         let oldest = self.order.front().map_or(0, |oldest| age(*oldest));
-        age(frame) <= oldest / 2
+        let quota = u64::from(self.settings.quota_segments);
+        let has_room = (self.frames.len() as u64) < quota && self.settings.pool.has_room();
+        let span = if has_room { oldest.max(quota - 1) } else { oldest };
+        age(frame) <= span / 2
     }
 
     /// Lets `block` enter with its content, a whole block; the copy that was here leaves.

@@ -91,6 +91,18 @@ fn the_oldest_segment_leaves_and_what_was_used_stays() {
     assert_eq!(partition.append(BlockIndex(1), &content(1)), Appended::Refused);
 }
 
+/// It will be there for a while: nothing is written anew before the quota is full.
+#[test]
+fn what_is_old_is_kept_as_it_is_while_there_is_room() {
+    for (quota, keeps) in [(2, [false, true]), (3, [true, true]), (8, [true, true])] {
+        let mut partition = FlashPartition::new(settings(9, 2, quota));
+        for block in 0..4 {
+            assert_eq!(partition.append(BlockIndex(block), &content(block)), Appended::Yes);
+        }
+        assert_eq!([0, 2].map(|block| partition.keeps(BlockIndex(block))), keeps, "{quota}");
+    }
+}
+
 #[test]
 fn torn_lost_misdirected_and_rotten_blocks_are_misses() {
     let settings = settings(9, 2, 8);
