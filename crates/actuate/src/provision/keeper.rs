@@ -109,6 +109,11 @@ impl Keeper {
         self.folder.join(id.to_string())
     }
 
+    /// Where something is that is no appliance's: its name has a dot, which no appliance's has.
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
     fn children(&self) -> MutexGuard<'_, BTreeMap<ApplianceId, Child>> {
         // A map of processes, whole at every moment.
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
@@ -440,7 +445,7 @@ fn create(path: &Path) -> io::Result<File> {
 }
 
 /// Writes a file for its owner alone: whole, or not at all, a loss of power included.
-fn write(path: &Path, content: &[u8]) -> Result<(), ProvisionError> {
+pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), ProvisionError> {
     let beside = path.with_extension("new");
     let written = create(&beside).and_then(|mut file| {
         file.write_all(content)?;
@@ -451,12 +456,12 @@ fn write(path: &Path, content: &[u8]) -> Result<(), ProvisionError> {
         .map_err(|source| ProvisionError::State { path: path.to_owned(), source })
 }
 
-fn json(value: &impl serde::Serialize) -> Vec<u8> {
+pub(super) fn json(value: &impl serde::Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("plain data can be written")
 }
 
 /// What a file holds; `None` if there is no such file.
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ProvisionError> {
     let state = |source: io::Error| ProvisionError::State { path: path.to_owned(), source };
     match crate::secrets::read(path) {
         Ok(text) => {

@@ -2,24 +2,32 @@
 //!
 //! A machine is a transient domain that libvirt destroys when the `virsh` that made it ends (`--autodestroy`). That `virsh` waits for the domain's next
 //! event, its end say, and ends with it: so the one process stands for the machine, and is found, watched and ended like any other.
+//!
+//! A libvirt may be others' as well, another controller's even, whose machines have the names of ours. So a domain is told by its UUID, which follows from one that is
+//! kept with the appliances, and nothing is destroyed by its name.
 
-use super::keeper::{Keeper, Launch, Ports};
+use super::keeper::{Keeper, Launch, Ports, json, read, write};
 use super::local::over_tcp;
 use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
 };
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
-use forebay_units::{Bytes, Secret};
+use forebay_units::{Bytes, Secret, mix64};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// What `virsh` said has come by then once it has ended (ours).
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Beside the appliances' folders, none of which has a name with a dot: the UUID from which those of our domains follow.
+const OWN_UUID: &str = "libvirt.uuid";
 
 /// Appliances as virtual machines of a libvirt.
 ///
@@ -29,6 +37,10 @@ pub struct Libvirt {
     keeper: Keeper,
     image: Image,
     connection: String,
+    /// `virsh`.
+    program: PathBuf,
+    /// Held by who looks for [`OWN_UUID`], so that there is one.
+    own: Mutex<()>,
     /// What runs the machine's instructions, as libvirt calls it: `kvm` (the processor), unless it is set to `qemu` (software).
     pub kind: String,
 }
@@ -44,16 +56,48 @@ impl Libvirt {
         image: Image,
     ) -> io::Result<Libvirt> {
         let (keeper, connection) = (Keeper::new(folder.into())?, connection.into());
-        Ok(Libvirt { keeper, image, connection, kind: "kvm".to_owned() })
+        Ok(Libvirt {
+            keeper,
+            image,
+            connection,
+            program: "virsh".into(),
+            own: Mutex::default(),
+            kind: "kvm".to_owned(),
+        })
+    }
+
+    /// The UUID of an appliance's domain, the same as long as the folder is there.
+    fn uuid(&self, id: &ApplianceId) -> Result<String, ProvisionError> {
+        let path = self.keeper.beside(OWN_UUID);
+        let wrong = |source| ProvisionError::State { path: path.clone(), source };
+        let _own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept: Option<String> = read(&path)?;
+        let own = match &kept {
+            Some(text) => parsed(text).ok_or_else(|| {
+                let expected =
+                    "expected a UUID in quotes: put it back from a backup, or remove it when no machine runs";
+                wrong(io::Error::other(format!("`{}` was found, {expected}", text.escape_debug())))
+            })?,
+            None => {
+                let mut bytes = [0; 16];
+                File::open("/dev/urandom")
+                    .and_then(|mut random| random.read_exact(&mut bytes))
+                    .map_err(wrong)?;
+                let own = u128::from_ne_bytes(bytes);
+                write(&path, &json(&shown(own)))?;
+                own
+            }
+        };
+        Ok(shown(derived(own, id)))
     }
 
     /// The domain, as libvirt describes one.
-    fn domain(&self, order: &ApplianceOrder, ports: Ports, folder: &Path) -> String {
+    fn domain(&self, order: &ApplianceOrder, uuid: &str, ports: Ports, folder: &Path) -> String {
         let path = |path: &Path| escaped(&path.display().to_string());
         let forward = |port: u16, to: u16| format!("hostfwd=tcp:127.0.0.1:{port}-{GUEST}:{to}");
         format!(
             "<domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n\
-             <name>{name}</name>\n<memory unit='MiB'>{mebibytes}</memory>\n<vcpu>1</vcpu>\n\
+             <name>{name}</name>\n<uuid>{uuid}</uuid>\n<memory unit='MiB'>{mebibytes}</memory>\n<vcpu>1</vcpu>\n\
              <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initramfs}</initrd>\
              <cmdline>{parameters}</cmdline></os>\n\
              <sysinfo type='fwcfg'><entry name='opt/forebay/order' file='{order}'/></sysinfo>\n\
@@ -76,17 +120,46 @@ impl Libvirt {
         )
     }
 
-    /// Whether libvirt has such a machine; else why it does not say.
-    fn has(&self, id: &ApplianceId, deadline: Deadline) -> Result<bool, String> {
-        let names = self.ask(&["list", "--all", "--name"], deadline)?;
-        Ok(names.lines().any(|line| line.trim() == name(id)))
+    /// Under which UUID libvirt runs this appliance's domain, `uuid` or that which an earlier version left to libvirt; `None` if it does not; else why it does not say.
+    ///
+    /// What is only defined, and shut off, takes nothing and serves nobody: ours are never defined.
+    fn running(&self, id: &ApplianceId, uuid: &str, deadline: Deadline) -> Result<Option<String>, String> {
+        let lists = |what, wanted: &str| {
+            self.ask(&["list", what], deadline).map(|all| all.lines().any(|line| line.trim() == wanted))
+        };
+        if lists("--uuid", uuid)? {
+            return Ok(Some(uuid.to_owned()));
+        }
+        if !lists("--name", &name(id))? {
+            return Ok(None);
+        }
+        let description = self.ask(&["dumpxml", &name(id)], deadline)?;
+        match uuid_in(&description) {
+            Some(other) if self.is_of_folder(id, &description) => Ok(Some(other.to_owned())),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a domain is given the order in this appliance's folder: so it is ours, for the folder has one controller.
+    fn is_of_folder(&self, id: &ApplianceId, description: &str) -> bool {
+        let order = escaped(&self.keeper.path(id).join("appliance.toml").display().to_string());
+        description.contains(&format!("<entry name='opt/forebay/order' file='{order}'/>"))
+    }
+
+    /// The UUID of another's domain, running or not, which has the name of this appliance's.
+    fn taken_by(&self, id: &ApplianceId, uuid: &str, deadline: Deadline) -> Option<String> {
+        let description = self.ask(&["dumpxml", &name(id)], deadline).ok()?;
+        let other = uuid_in(&description)?;
+        (other != uuid && !self.is_of_folder(id, &description)).then(|| other.to_owned())
     }
 
     /// What `virsh` answers in time, or why it does not.
     fn ask(&self, words: &[&str], deadline: Deadline) -> Result<String, String> {
-        let asked = Command::new("virsh")
+        let asked = Command::new(&self.program)
             .args(["--connect", &self.connection, "--quiet"])
             .args(words)
+            // In the language in which it is read.
+            .env("LC_ALL", "C")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -126,35 +199,76 @@ fn name(id: &ApplianceId) -> String {
     format!("forebay-{id}")
 }
 
-/// `text` inside of XML, also of its attributes.
+/// `text` inside of XML, also of its attributes, as libvirt writes it.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('\'', "&apos;")
+    let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    text.replace('\'', "&apos;").replace('"', "&quot;")
+}
+
+/// The UUID of the domain that libvirt describes so.
+fn uuid_in(description: &str) -> Option<&str> {
+    let (_, behind) = description.split_once("<uuid>")?;
+    Some(behind.split_once("</uuid>")?.0)
+}
+
+/// The UUID of one appliance's domain: of the version for such as follow from something else (RFC 9562, 5.8).
+fn derived(own: u128, id: &ApplianceId) -> u128 {
+    let half = |seed: u64| id.to_string().bytes().fold(seed, |hash, byte| mix64(hash ^ u64::from(byte)));
+    let both = u128::from(half(mix64((own >> 64) as u64))) << 64 | u128::from(half(mix64(own as u64)));
+    let (version, variant) = (0xf << 76, 0b11 << 62);
+    both & !version & !variant | 0x8 << 76 | 0b10 << 62
+}
+
+/// As a UUID is written.
+fn shown(uuid: u128) -> String {
+    let digits = format!("{uuid:032x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
+/// The other way round.
+fn parsed(text: &str) -> Option<u128> {
+    let uuid = u128::from_str_radix(&text.replace('-', ""), 16).ok()?;
+    (shown(uuid) == text).then_some(uuid)
 }
 
 impl Provider for Libvirt {
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError> {
         let room = order.check(MACHINE_OVERHEAD)?;
         refuse_port(order)?;
-        self.keeper.start(order, deadline, |folder| {
+        let uuid = self.uuid(&order.id)?;
+        let started = self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             let domain = folder.join("domain.xml");
             let making =
                 format!("create '{}' --autodestroy; event {} lifecycle", domain.display(), name(&order.id));
             Ok(Launch {
-                command: ["virsh", "--connect", &self.connection, "--quiet", &making]
+                command: [self.program.as_os_str()]
+                    .into_iter()
+                    .chain(["--connect", &self.connection, "--quiet", &making].map(OsStr::new))
                     .map(Into::into)
-                    .to_vec(),
+                    .collect(),
                 files: vec![
                     ("appliance.toml", inner_configuration(order, room)?),
-                    ("domain.xml", self.domain(order, ports, folder).into_bytes()),
+                    ("domain.xml", self.domain(order, &uuid, ports, folder).into_bytes()),
                 ],
                 running: over_tcp(order, at(ports.nbd), at(ports.http)),
                 knows_its_number: false,
                 says_when_ready: Some(READY),
                 diagnose: None,
             })
-        })
+        });
+        let error = match started {
+            Err(error @ (ProvisionError::Died { .. } | ProvisionError::NotInTime { .. })) => error,
+            others => return others,
+        };
+        let Some(other) = self.taken_by(&order.id, &uuid, deadline) else { return Err(error) };
+        let reason = format!(
+            "the libvirt at `{}` has a domain `{}` already, with the UUID `{other}`, which is not this controller's: rename it there or remove it, or name a libvirt in `connection` that is this controller's alone",
+            self.connection,
+            name(&order.id)
+        );
+        Err(ProvisionError::Impossible { id: order.id.clone(), reason })
     }
 
     fn overhead(&self) -> Bytes {
@@ -170,14 +284,15 @@ impl Provider for Libvirt {
     }
 
     fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
+        let uuid = self.uuid(id)?;
         self.keeper.stop(id, deadline)?;
         // Libvirt destroys it once it sees that who made it is gone, unless libvirt is another by then. What does not answer may have it yet.
         let mut reason = String::new();
-        let gone = deadline.wait_for(|| match self.has(id, deadline) {
-            Ok(false) => Some(()),
-            Ok(true) => {
+        let gone = deadline.wait_for(|| match self.running(id, &uuid, deadline) {
+            Ok(None) => Some(()),
+            Ok(Some(uuid)) => {
                 "libvirt has not destroyed it yet".clone_into(&mut reason);
-                let _ = self.ask(&["destroy", &name(id)], deadline);
+                let _ = self.ask(&["destroy", &uuid], deadline);
                 None
             }
             Err(why) => {
@@ -195,6 +310,155 @@ impl Provider for Libvirt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const OTHERS: &str = "85bb4cca-a57c-4cbb-92b8-3b34bd64c2e5";
+
+    /// A libvirt whose `virsh` is a script: `domain` is what it has under the names of ours, and it is `running` or `shut`; it notes what it is to destroy, which is gone then.
+    struct Scene {
+        folder: tempfile::TempDir,
+        provider: Libvirt,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let folder = tempfile::tempdir().unwrap();
+            let image = Image::in_folder(&folder.path().join("image"));
+            let mut provider =
+                Libvirt::new(folder.path().join("appliances"), "test:///scene", image).unwrap();
+            provider.program = folder.path().join("virsh");
+            let script = r#"#!/bin/sh
+                cd "${0%/*}"; shift 3
+                case "$*" in
+                "list --uuid") [ ! -e running ] || sed -n 's/.*<uuid>\(.*\)<.uuid>.*/\1/p' running ;;
+                "list --name") [ ! -e running ] || echo forebay-a ;;
+                "dumpxml forebay-a") cat running 2>&- || cat shut 2>&- || { echo "error: failed to get domain" >&2; exit 1; } ;;
+                destroy*) echo "$*" >>destroyed; grep -q "<uuid>$2" running && rm running ;;
+                create*) cat said >&2; exec sh -c "$(cat then)" ;;
+                *) echo "error: unknown command: $*" >&2; exit 1 ;;
+                esac"#;
+            std::fs::write(&provider.program, script).unwrap();
+            let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+            std::fs::set_permissions(&provider.program, executable).unwrap();
+            let scene = Scene { folder, provider };
+            scene.write("said", "");
+            scene.write("then", "exit 1");
+            scene
+        }
+
+        fn write(&self, file: &str, text: &str) {
+            std::fs::write(self.folder.path().join(file), text).unwrap();
+        }
+
+        fn read(&self, file: &str) -> String {
+            std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_default()
+        }
+
+        /// As libvirt describes a domain with this UUID that is given the order at `path`.
+        fn has(&self, state: &str, uuid: &str, order: &Path) {
+            let text = format!(
+                "<domain type='qemu' id='1'>\n  <name>forebay-a</name>\n  <uuid>{uuid}</uuid>\n  <sysinfo type='fwcfg'>\n    \
+                 <entry name='opt/forebay/order' file='{}'/>\n  </sysinfo>\n</domain>\n",
+                order.display()
+            );
+            self.write(state, &text);
+        }
+
+        fn own_order(&self) -> PathBuf {
+            self.provider.keeper.path(&id()).join("appliance.toml")
+        }
+
+        fn stop(&self) -> Result<(), ProvisionError> {
+            self.provider.stop(&id(), Deadline::after(Duration::from_secs(20)))
+        }
+
+        fn start(&self) -> ProvisionError {
+            let order = r#"{"id":"a","host":"h","memory":268435456,"token":"0123456789abcdef","volumes":[{"name":"db",
+                "origin":{"uri":"nbd://10.1.0.9/db"},"block_size":4096,"cache":4096}]}"#;
+            let order: ApplianceOrder = serde_json::from_str(order).unwrap();
+            self.provider.start(&order, Deadline::after(Duration::from_secs(20))).map(drop).unwrap_err()
+        }
+    }
+
+    fn id() -> ApplianceId {
+        "a".parse().unwrap()
+    }
+
+    #[test]
+    fn a_domain_of_another_is_not_destroyed_whatever_its_name() {
+        let scene = Scene::new();
+        scene.has("running", OTHERS, Path::new("/another/controller/a/appliance.toml"));
+        scene.stop().expect("ours does not run");
+        assert_eq!(scene.read("destroyed"), "");
+        assert!(scene.read("running").contains(OTHERS));
+    }
+
+    #[test]
+    fn our_domain_is_destroyed_by_its_uuid() {
+        let scene = Scene::new();
+        let uuid = scene.provider.uuid(&id()).unwrap();
+        scene.has("running", &uuid, Path::new("/wherever"));
+        scene.stop().unwrap();
+        assert_eq!(scene.read("destroyed"), format!("destroy {uuid}\n"));
+    }
+
+    /// They have a UUID that libvirt made up, and are ours where they are given the order in our folder.
+    #[test]
+    fn a_domain_of_an_earlier_version_is_found_and_destroyed() {
+        let scene = Scene::new();
+        scene.has("running", OTHERS, &scene.own_order());
+        scene.stop().unwrap();
+        assert_eq!(scene.read("destroyed"), format!("destroy {OTHERS}\n"));
+    }
+
+    #[test]
+    fn a_domain_that_is_shut_off_is_not_there_any_more() {
+        let scene = Scene::new();
+        scene.has("shut", OTHERS, Path::new("/wherever"));
+        scene.stop().unwrap();
+        assert_eq!(scene.read("destroyed"), "");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_told_with_whose_it_is_not_and_what_to_do() {
+        for state in ["running", "shut"] {
+            let scene = Scene::new();
+            scene.write("said", "error: operation failed: domain 'forebay-a' already exists");
+            scene.has(state, OTHERS, Path::new("/wherever"));
+            let refused = scene.start();
+            assert!(matches!(refused, ProvisionError::Impossible { .. }) && !refused.may_run(), "{refused}");
+            let told = refused.to_string();
+            let expected =
+                ["`test:///scene`", "`forebay-a`", OTHERS, "not this controller's", "`connection`"];
+            assert!(expected.iter().all(|part| told.contains(part)), "{told}");
+            assert_eq!(scene.read("destroyed"), "");
+        }
+        let scene = Scene::new();
+        scene.write("said", "error: no room");
+        let died = scene.start().to_string();
+        assert!(died.contains("error: no room") && !died.contains("not this controller's"), "{died}");
+    }
+
+    #[test]
+    fn the_uuid_of_a_domain_is_kept_and_no_other_folders() {
+        let (scene, other) = (Scene::new(), Scene::new());
+        let uuid = |scene: &Scene, id: &str| scene.provider.uuid(&id.parse().unwrap()).unwrap();
+        assert_eq!(uuid(&scene, "a"), uuid(&scene, "a"));
+        assert_ne!(uuid(&scene, "a"), uuid(&scene, "b"));
+        assert_ne!(uuid(&scene, "a"), uuid(&other, "a"));
+        // The version, and the variant, of two bits.
+        let known = shown(derived(7, &id()));
+        assert!(
+            known.as_bytes()[14] == b'8' && b"89ab".contains(&known.as_bytes()[19]) && known.len() == 36,
+            "{known}"
+        );
+        scene.write("appliances/libvirt.uuid", "\"9\"");
+        let wrong = forebay_units::with_causes(&scene.provider.uuid(&id()).unwrap_err());
+        assert!(
+            wrong.contains("libvirt.uuid`") && wrong.contains("`9` was found, expected a UUID"),
+            "{wrong}"
+        );
+        assert_eq!(parsed(OTHERS).map(shown).as_deref(), Some(OTHERS));
+    }
 
     /// A libvirt that died leaves its machines running. Where there is no `virsh` it is the same: nobody says anything.
     #[test]

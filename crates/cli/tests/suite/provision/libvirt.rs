@@ -40,7 +40,14 @@ fn a_machine_is_stopped_once_libvirt_lists_it_no_more() {
     }
     let folder = Place::new();
     let node = folder.path().join("node.xml");
-    let domain = "<node><domain type='test'><name>forebay-lv</name><memory>8192</memory><os><type>hvm</type></os></domain></node>";
+    // As an earlier version has left it: it is ours by where its order is.
+    let order = std::fs::canonicalize(folder.path()).unwrap().join("appliances/lv/appliance.toml");
+    let domain = format!(
+        "<node><domain type='test'><name>forebay-lv</name><memory>8192</memory><os><type>hvm</type></os>\
+         <sysinfo type='fwcfg'><entry name='opt/forebay/order' file='{}'/></sysinfo></domain>\
+         <domain type='test'><name>forebay-another</name><memory>8192</memory><os><type>hvm</type></os></domain></node>",
+        order.display()
+    );
     std::fs::write(&node, domain).unwrap();
     let stop = |id: &str| {
         let image = Image::in_folder(&folder.path().join("image"));
@@ -51,6 +58,7 @@ fn a_machine_is_stopped_once_libvirt_lists_it_no_more() {
     let refused = stop("lv").expect_err("it is there").to_string();
     assert!(refused.contains("libvirt has not destroyed it yet"), "{refused}");
     stop("l").expect("there is none of this name");
+    stop("another").expect("that of this name is not ours");
 }
 
 #[test]
