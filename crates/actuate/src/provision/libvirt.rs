@@ -1,7 +1,7 @@
 //! Appliances as virtual machines by libvirt, through `virsh`: the library is under the LGPL, and is run, not linked.
 //!
-//! A machine is a transient domain that libvirt destroys when the `virsh` that made it ends (`--autodestroy`). That `virsh` waits for the domain's next
-//! event, its end say, and ends with it: so the one process stands for the machine, and is found, watched and ended like any other.
+//! A machine is a transient domain that libvirt destroys when the `virsh` that made it ends (`--autodestroy`). That `virsh` tells what
+//! happens to the domain, and is ended when that is its end: so the one process stands for the machine, and is found, watched and ended like any other.
 //!
 //! A libvirt may be others' as well, another controller's even, whose machines have the names of ours. So a domain is told by its UUID, which follows from one that is
 //! kept with the appliances, and nothing is destroyed by its name.
@@ -14,7 +14,7 @@ use super::qemu::{
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
 use forebay_units::{Bytes, Secret, mix64};
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,6 +26,16 @@ use std::time::Duration;
 
 /// What `virsh` said has come by then once it has ended (ours).
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Becomes the `virsh` that makes a domain and tells what happens to it (its arguments), and interrupts it when the domain has ended: a machine may be suspended and resumed, or dumped while it
+/// runs, and `virsh` cannot wait for one kind of event alone. Whoever reads ends with `virsh`, whose end of the pipe is the only one.
+const STANDING_FOR_IT: &str = r#"
+    export LC_ALL=C
+    mkfifo events
+    while read -r event; do
+        printf '%s\n' "$event"
+        case $event in *": Stopped "* | *": Crashed "*) kill -INT $$ ;; esac
+    done <events &
+    exec "$@" >events"#;
 /// Beside the appliances' folders, none of which has a name with a dot: the UUID from which those of our domains follow.
 const OWN_UUID: &str = "libvirt.uuid";
 
@@ -118,6 +128,19 @@ impl Libvirt {
             nbd = forward(ports.nbd, NBD_PORT),
             http = forward(ports.http, HTTP_PORT),
         )
+    }
+
+    /// What makes the domain that `folder` describes, and stands for it.
+    fn command(&self, id: &ApplianceId, folder: &Path) -> Vec<OsString> {
+        let making = format!(
+            "create '{}' --autodestroy; event {} lifecycle --loop",
+            folder.join("domain.xml").display(),
+            name(id)
+        );
+        let mut command: Vec<OsString> = ["sh", "-c", STANDING_FOR_IT, "sh"].map(Into::into).to_vec();
+        command.push(self.program.clone().into());
+        command.extend(["--connect", &self.connection, "--quiet", &making].map(OsString::from));
+        command
     }
 
     /// Under which UUID libvirt runs this appliance's domain, `uuid` or that which an earlier version left to libvirt; `None` if it does not; else why it does not say.
@@ -239,15 +262,8 @@ impl Provider for Libvirt {
         let started = self.keeper.start(order, deadline, |folder| {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            let domain = folder.join("domain.xml");
-            let making =
-                format!("create '{}' --autodestroy; event {} lifecycle", domain.display(), name(&order.id));
             Ok(Launch {
-                command: [self.program.as_os_str()]
-                    .into_iter()
-                    .chain(["--connect", &self.connection, "--quiet", &making].map(OsStr::new))
-                    .map(Into::into)
-                    .collect(),
+                command: self.command(&order.id, folder),
                 files: vec![
                     ("appliance.toml", inner_configuration(order, room)?),
                     ("domain.xml", self.domain(order, &uuid, ports, folder).into_bytes()),
@@ -313,7 +329,8 @@ mod tests {
 
     const OTHERS: &str = "85bb4cca-a57c-4cbb-92b8-3b34bd64c2e5";
 
-    /// A libvirt whose `virsh` is a script: `domain` is what it has under the names of ours, and it is `running` or `shut`; it notes what it is to destroy, which is gone then.
+    /// A libvirt whose `virsh` is a script: `domain` is what it has under the names of ours, and it is `running` or `shut`; it notes what it is to destroy, which is gone then, and tells
+    /// the `event` that it finds.
     struct Scene {
         folder: tempfile::TempDir,
         provider: Libvirt,
@@ -331,9 +348,17 @@ mod tests {
                 case "$*" in
                 "list --uuid") [ ! -e running ] || sed -n 's/.*<uuid>\(.*\)<.uuid>.*/\1/p' running ;;
                 "list --name") [ ! -e running ] || echo forebay-a ;;
-                "dumpxml forebay-a") cat running 2>&- || cat shut 2>&- || { echo "error: failed to get domain" >&2; exit 1; } ;;
+                "dumpxml forebay-a") cat running 2>/dev/null || cat shut 2>/dev/null || { echo "error: failed to get domain" >&2; exit 1; } ;;
                 destroy*) echo "$*" >>destroyed; grep -q "<uuid>$2" running && rm running ;;
-                create*) cat said >&2; exec sh -c "$(cat then)" ;;
+                create*)
+                    cat said >&2
+                    of=${*#*; event }; of=${of%% *}
+                    grep -q "$of" running 2>/dev/null || { echo "error: failed to get domain '$of'" >&2; exit 1; }
+                    trap 'echo interrupted; exit 0' INT
+                    while :; do
+                        mv event told 2>/dev/null && cat told
+                        sleep 0.02
+                    done ;;
                 *) echo "error: unknown command: $*" >&2; exit 1 ;;
                 esac"#;
             std::fs::write(&provider.program, script).unwrap();
@@ -341,7 +366,6 @@ mod tests {
             std::fs::set_permissions(&provider.program, executable).unwrap();
             let scene = Scene { folder, provider };
             scene.write("said", "");
-            scene.write("then", "exit 1");
             scene
         }
 
@@ -458,6 +482,45 @@ mod tests {
             "{wrong}"
         );
         assert_eq!(parsed(OTHERS).map(shown).as_deref(), Some(OTHERS));
+    }
+
+    /// As `virsh` of libvirt 9.0 tells them.
+    #[test]
+    fn what_stands_for_a_machine_stays_until_the_machine_has_ended() {
+        for end in ["Stopped Destroyed", "Stopped Crashed", "Crashed Panicked"] {
+            let scene = Scene::new();
+            scene.has("running", &scene.provider.uuid(&id()).unwrap(), Path::new("/wherever"));
+            let (folder, log) = (scene.folder.path().join("a"), scene.folder.path().join("log"));
+            std::fs::create_dir(&folder).unwrap();
+            // Whoever runs the tests in the background may have left interrupts out.
+            let mut virsh = Command::new("env")
+                .arg("--default-signal=INT")
+                .args(scene.provider.command(&id(), &folder))
+                .current_dir(&folder)
+                .stdin(Stdio::null())
+                .stdout(File::create(&log).unwrap())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let happens = |what: &str| {
+                let event = format!("event 'lifecycle' for domain 'forebay-a': {what}\n");
+                scene.write("event.new", &event);
+                std::fs::rename(scene.folder.path().join("event.new"), scene.folder.path().join("event"))
+                    .unwrap();
+                let told = Deadline::after(Duration::from_secs(20))
+                    .wait_for(|| scene.read("log").contains(&event).then_some(()));
+                told.is_some()
+            };
+            let passing = ["Suspended Paused", "Resumed Unpaused", "Shutdown Finished after guest request"];
+            let were_told = passing.iter().all(|what| happens(what));
+            let stayed = virsh.try_wait().unwrap().is_none();
+            let was_told = happens(end);
+            let ended = Deadline::after(Duration::from_secs(20)).wait_for(|| virsh.try_wait().unwrap());
+            let _ = virsh.kill();
+            assert!(were_told && was_told, "{}", scene.read("log"));
+            assert!(stayed, "it is there, and so is its machine");
+            assert!(ended.is_some_and(|status| status.success()), "{end}: {}", scene.read("log"));
+        }
     }
 
     /// A libvirt that died leaves its machines running. Where there is no `virsh` it is the same: nobody says anything.
