@@ -130,13 +130,10 @@ impl Libvirt {
         )
     }
 
-    /// What makes the domain that `folder` describes, and stands for it.
-    fn command(&self, id: &ApplianceId, folder: &Path) -> Vec<OsString> {
-        let making = format!(
-            "create '{}' --autodestroy; event {} lifecycle --loop",
-            folder.join("domain.xml").display(),
-            name(id)
-        );
+    /// What makes the domain that `folder` describes, and stands for it. What is not made has no such UUID, while another's may have the name: it ends then, with what libvirt says.
+    fn command(&self, uuid: &str, folder: &Path) -> Vec<OsString> {
+        let domain = folder.join("domain.xml");
+        let making = format!("create '{}' --autodestroy; event {uuid} lifecycle --loop", domain.display());
         let mut command: Vec<OsString> = ["sh", "-c", STANDING_FOR_IT, "sh"].map(Into::into).to_vec();
         command.push(self.program.clone().into());
         command.extend(["--connect", &self.connection, "--quiet", &making].map(OsString::from));
@@ -263,7 +260,7 @@ impl Provider for Libvirt {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             Ok(Launch {
-                command: self.command(&order.id, folder),
+                command: self.command(&uuid, folder),
                 files: vec![
                     ("appliance.toml", inner_configuration(order, room)?),
                     ("domain.xml", self.domain(order, &uuid, ports, folder).into_bytes()),
@@ -463,6 +460,16 @@ mod tests {
     }
 
     #[test]
+    fn what_libvirt_refuses_is_told_at_once_whoever_has_the_name() {
+        let scene = Scene::new();
+        scene.write("said", "error: Failed to create domain\nerror: no room");
+        scene.has("running", OTHERS, &scene.own_order());
+        let died = scene.start();
+        assert!(matches!(died, ProvisionError::Died { .. }), "it was not waited for: {died}");
+        assert!(died.to_string().contains("Failed to create domain | error: no room"), "{died}");
+    }
+
+    #[test]
     fn the_uuid_of_a_domain_is_kept_and_no_other_folders() {
         let (scene, other) = (Scene::new(), Scene::new());
         let uuid = |scene: &Scene, id: &str| scene.provider.uuid(&id.parse().unwrap()).unwrap();
@@ -489,13 +496,14 @@ mod tests {
     fn what_stands_for_a_machine_stays_until_the_machine_has_ended() {
         for end in ["Stopped Destroyed", "Stopped Crashed", "Crashed Panicked"] {
             let scene = Scene::new();
-            scene.has("running", &scene.provider.uuid(&id()).unwrap(), Path::new("/wherever"));
+            let uuid = scene.provider.uuid(&id()).unwrap();
+            scene.has("running", &uuid, Path::new("/wherever"));
             let (folder, log) = (scene.folder.path().join("a"), scene.folder.path().join("log"));
             std::fs::create_dir(&folder).unwrap();
             // Whoever runs the tests in the background may have left interrupts out.
             let mut virsh = Command::new("env")
                 .arg("--default-signal=INT")
-                .args(scene.provider.command(&id(), &folder))
+                .args(scene.provider.command(&uuid, &folder))
                 .current_dir(&folder)
                 .stdin(Stdio::null())
                 .stdout(File::create(&log).unwrap())
