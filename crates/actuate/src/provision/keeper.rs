@@ -11,13 +11,13 @@
 
 use super::ProvisionError;
 use super::health::probe;
-use super::process::ProcessId;
+use super::process::{Family, ProcessId};
 use crate::api::ApplianceStatus;
 use crate::secrets::misunderstood;
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
 use forebay_units::{Bytes, Secret, mix64, with_causes};
 use rustix::fs::{FlockOperation, flock};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -223,7 +223,7 @@ impl Keeper {
             match self.settle(order, &locked, &there, deadline) {
                 Ok(()) => return Ok(there.running),
                 // It ended just now. What was ordered is another.
-                Err(ProvisionError::Died { .. }) => {}
+                Err(ProvisionError::Died { .. }) => kill_all(&there.process, &locked.path),
                 Err(error) => {
                     self.discard(&locked, Some(&there.process));
                     return Err(error);
@@ -250,8 +250,7 @@ impl Keeper {
     /// Ends what does not do as it should, and forgets it.
     fn discard(&self, locked: &Locked, process: Option<&ProcessId>) {
         if let Some(process) = process {
-            let _ = process.kill();
-            process.wait(Deadline::after(LAST_MOMENT));
+            kill_all(process, &locked.path);
         }
         self.reap();
         let _ = std::fs::remove_dir_all(&locked.path);
@@ -349,7 +348,13 @@ impl Keeper {
     /// Why a process that was started is no more.
     fn died(&self, order: &ApplianceOrder, folder: &Path) -> ProvisionError {
         let id = order.id.clone();
-        let (how, failed) = match self.children().remove(&id).map(|mut child| child.wait()) {
+        let child = self.children().remove(&id);
+        if let Some(leader) = child.as_ref().and_then(|child| Pid::from_raw(i32::try_from(child.id()).ok()?))
+        {
+            // Nobody has waited for it yet, so its number is its own, and so is the group: what a script leaves there serves nobody.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+        let (how, failed) = match child.map(|mut child| child.wait()) {
             Some(Ok(status)) => (status.to_string(), !status.success()),
             _ => ("nobody saw how".to_owned(), false),
         };
@@ -384,32 +389,39 @@ impl Keeper {
                     }
                 }
             }
-            self.end(id, &process, polite, deadline)?;
+            end(id, &process, &locked.path, polite, deadline)?;
         }
         self.reap();
         std::fs::remove_dir_all(&locked.path)
             .map_err(|source| ProvisionError::State { path: locked.path.clone(), source })
     }
+}
 
-    fn end(
-        &self,
-        id: &ApplianceId,
-        process: &ProcessId,
-        polite: Deadline,
-        deadline: Deadline,
-    ) -> Result<(), ProvisionError> {
-        let still_there = |reason: String| ProvisionError::StillThere { id: id.clone(), reason };
-        let refused = |error: io::Error| still_there(format!("it cannot be sent a signal: {error}"));
-        process.signal(Signal::TERM).map_err(refused)?;
-        if process.wait(polite) {
-            return Ok(());
-        }
-        tracing::warn!(%id, "it does not end when asked to, and is killed");
-        process.kill().map_err(refused)?;
-        match process.wait(deadline) {
-            true => Ok(()),
-            false => Err(still_there("it was killed and has not ended yet".to_owned())),
-        }
+/// Kills a process of the appliance in `folder`, and all that was started with it.
+fn kill_all(process: &ProcessId, folder: &Path) {
+    let mut all = Family::of(process, MARK, folder.as_os_str());
+    let _ = all.end(Signal::KILL, Deadline::after(LAST_MOMENT));
+}
+
+/// Ends the process of the appliance in `folder`, and what it leaves: a script that runs a hypervisor, and does not become it, ends alone when it is asked to.
+fn end(
+    id: &ApplianceId,
+    process: &ProcessId,
+    folder: &Path,
+    polite: Deadline,
+    deadline: Deadline,
+) -> Result<(), ProvisionError> {
+    let still_there = |reason: String| ProvisionError::StillThere { id: id.clone(), reason };
+    let refused = |error: io::Error| still_there(format!("it cannot be sent a signal: {error}"));
+    let mut all = Family::of(process, MARK, folder.as_os_str());
+    process.signal(Signal::TERM).map_err(refused)?;
+    if process.wait(polite) && all.end(Signal::TERM, polite).map_err(refused)? {
+        return Ok(());
+    }
+    tracing::warn!(%id, "it does not end when asked to, and is killed");
+    match all.end(Signal::KILL, deadline).map_err(refused)? {
+        true => Ok(()),
+        false => Err(still_there("it was killed and has not ended yet".to_owned())),
     }
 }
 
@@ -544,6 +556,68 @@ mod tests {
             "{long}"
         );
         assert_eq!(said("a\nKernel panic - no init\nb"), "Kernel panic - no init");
+    }
+
+    /// A script that runs the appliance (here one that sleeps, whose number comes to be in `pid`), and does not become it.
+    fn script(text: &str, running: Running) -> Launch {
+        Launch {
+            command: ["sh", "-c", text].map(Into::into).to_vec(),
+            files: Vec::new(),
+            running,
+            knows_its_number: true,
+            says_when_ready: None,
+            diagnose: None,
+        }
+    }
+
+    fn nobody(folder: &Path) -> Running {
+        let control = Control { address: ApiAddress::Unix(folder.join("nobody.sock")), token: None };
+        Running { id: "a".parse().unwrap(), endpoints: BTreeMap::new(), control }
+    }
+
+    fn noted(path: &Path) -> ProcessId {
+        let noted = || std::fs::read_to_string(path).ok()?.strip_suffix('\n')?.parse().ok();
+        ProcessId::of(Deadline::after(Duration::from_secs(20)).wait_for(noted).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_a_script_has_run_is_stopped_with_it() {
+        // In its group and marked; in its group alone; marked alone; and one that does not end when asked to.
+        for (text, is_killed) in [
+            ("sh -c 'echo $$ >pid; exec sleep 600'; true", false),
+            ("env -i sh -c 'echo $$ >pid; exec sleep 600'; true", false),
+            ("setsid sh -c 'echo $$ >pid; exec sleep 600'; true", false),
+            ("sh -c \"trap '' TERM; echo \\$\\$ >pid; exec sleep 600\"; true", true),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let keeper = Keeper::new(folder.path().to_owned()).unwrap();
+            let (order, id) = (order(0), "a".parse().unwrap());
+            let path = keeper.path(&id);
+            std::fs::create_dir(&path).unwrap();
+            let leader = keeper.spawn(&order, &path, &script(text, nobody(&path))).unwrap();
+            let started = noted(&path.join("pid"));
+            assert_ne!(leader, started);
+            let (began, allowed) = (Instant::now(), Duration::from_secs(if is_killed { 1 } else { 30 }));
+            let stopped = keeper.stop(&id, Deadline::after(allowed));
+            let left = started.lives();
+            started.signal(Signal::KILL).unwrap();
+            assert!(stopped.is_ok() && !left && !leader.lives(), "`{text}`: {stopped:?}, {left}");
+            assert!(!path.exists() && (is_killed || began.elapsed() < allowed / 2), "`{text}`");
+        }
+    }
+
+    #[test]
+    fn what_a_script_that_failed_has_run_does_not_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeper = Keeper::new(folder.path().to_owned()).unwrap();
+        let text = "env -i sh -c 'echo $$ >../pid; exec sleep 600' & while [ ! -s ../pid ]; do sleep 0.01; done; exit 3";
+        let launch = |folder: &Path| Ok(script(text, nobody(folder)));
+        let died = keeper.start(&order(0), Deadline::after(Duration::from_secs(20)), launch).map(drop);
+        let left: i32 = std::fs::read_to_string(folder.path().join("pid")).unwrap().trim().parse().unwrap();
+        let gone =
+            Deadline::after(Duration::from_secs(20)).wait_for(|| ProcessId::of(left).is_none().then_some(()));
+        assert!(matches!(died, Err(ProvisionError::Died { failed: true, .. })), "{died:?}");
+        assert!(gone.is_some(), "process {left} is there still");
     }
 
     #[test]

@@ -21,23 +21,42 @@ pub(crate) struct ProcessId {
 impl ProcessId {
     /// The process that has this number now; `None` if none has, or it has ended and was not waited for.
     pub(crate) fn of(pid: i32) -> Option<ProcessId> {
-        let (state, start_ticks) = stat(pid)?;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
-        (!is_over(state)).then_some(ProcessId { pid, start_ticks, boot })
+        let stat = stat(pid)?;
+        ProcessId::at(pid, &stat).filter(|_| !stat.is_over())
     }
 
-    /// The process whose environment has `name` with this value. Processes of others, which cannot be looked into, are left out.
+    fn at(pid: i32, stat: &Stat) -> Option<ProcessId> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
+        Some(ProcessId { pid, start_ticks: stat.start_ticks, boot })
+    }
+
+    /// The process whose environment has `name` with this value, of several the one that leads a group. Processes of others, which cannot be looked into, are left out.
     pub(crate) fn with_variable(name: &str, value: &OsStr) -> Option<ProcessId> {
+        let mut all = ProcessId::all_with_variable(name, value);
+        let leader = all.iter().position(ProcessId::leads).unwrap_or(0);
+        (!all.is_empty()).then(|| all.swap_remove(leader))
+    }
+
+    fn all_with_variable(name: &str, value: &OsStr) -> Vec<ProcessId> {
         let mut wanted = name.as_bytes().to_vec();
         wanted.push(b'=');
         wanted.extend_from_slice(value.as_bytes());
-        let pids = std::fs::read_dir("/proc").ok()?.flatten();
-        let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        let pid = pids.find(|pid| {
+        let has_it = |pid: &i32| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
-        })?;
-        ProcessId::of(pid)
+        };
+        pids().filter(has_it).filter_map(ProcessId::of).collect()
+    }
+
+    /// Whether it leads a group of its own.
+    fn leads(&self) -> bool {
+        self.is_in(self.pid)
+    }
+
+    /// Whether it is in this group. One that has ended is until it was waited for.
+    fn is_in(&self, group: i32) -> bool {
+        stat(self.pid)
+            .is_some_and(|stat| stat.group == group && ProcessId::at(self.pid, &stat).as_ref() == Some(self))
     }
 
     /// Whether it has this number here.
@@ -85,22 +104,109 @@ impl ProcessId {
     }
 }
 
-/// Whether a process in this state runs no more.
-fn is_over(state: u8) -> bool {
-    matches!(state, b'Z' | b'X' | b'x')
+/// All that was started with a process: itself, who is in the group that it leads, and who has inherited a variable of its environment. A script that runs an appliance, and ends when it is
+/// asked to, leaves the appliance behind.
+pub(crate) struct Family<'a> {
+    head: ProcessId,
+    leads: bool,
+    variable: (&'a str, &'a OsStr),
+    /// Whoever was seen, the head first; they may have ended.
+    known: Vec<ProcessId>,
 }
 
-/// The state of a process, and when it started.
-fn stat(pid: i32) -> Option<(u8, u64)> {
+impl<'a> Family<'a> {
+    /// That of `head`, as it is now.
+    pub(crate) fn of(head: &ProcessId, variable: &'a str, value: &'a OsStr) -> Family<'a> {
+        let mut family = Family {
+            leads: head.leads(),
+            variable: (variable, value),
+            known: vec![head.clone()],
+            head: head.clone(),
+        };
+        family.look();
+        family
+    }
+
+    /// Looks who has come.
+    fn look(&mut self) {
+        let (name, value) = self.variable;
+        let mut found = ProcessId::all_with_variable(name, value);
+        let group = self.head.pid;
+        if self.leads {
+            let members: Vec<ProcessId> = pids()
+                .filter(|pid| stat(*pid).is_some_and(|stat| stat.group == group))
+                .filter_map(ProcessId::of)
+                .collect();
+            // Asked behind that: no number is used again while a group has it, and this group has been there all along if one is in it who was before.
+            if self.known.iter().any(|known| known.is_in(group)) {
+                found.extend(members);
+            }
+        }
+        for process in found {
+            if !self.known.contains(&process) {
+                self.known.push(process);
+            }
+        }
+    }
+
+    /// Sends all of them this signal, also those that come meanwhile, and waits until they have ended; `false` if they have not by the deadline.
+    ///
+    /// # Errors
+    /// If one cannot be sent a signal.
+    pub(crate) fn end(&mut self, signal: Signal, deadline: Deadline) -> io::Result<bool> {
+        let mut sent = 0;
+        let ended = deadline.wait_for(|| {
+            while sent < self.known.len() {
+                if let Err(error) = self.known[sent].signal(signal) {
+                    return Some(Err(error));
+                }
+                sent += 1;
+            }
+            if self.known.iter().any(ProcessId::lives) {
+                return None;
+            }
+            self.look();
+            (sent == self.known.len()).then_some(Ok(()))
+        });
+        ended.map_or(Ok(false), |ended| ended.map(|()| true))
+    }
+}
+
+/// The numbers of all processes.
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    state: u8,
+    group: i32,
+    start_ticks: u64,
+}
+
+impl Stat {
+    /// Whether it runs no more.
+    fn is_over(&self) -> bool {
+        matches!(self.state, b'Z' | b'X' | b'x')
+    }
+}
+
+fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Fields 3 and 22 of `/proc/PID/stat` (proc(5)). Field 2, the program's name in parentheses, may hold anything.
-fn parse_stat(text: &str) -> Option<(u8, u64)> {
+/// Fields 3, 5 and 22 of `/proc/PID/stat` (proc(5)). Field 2, the program's name in parentheses, may hold anything.
+fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
-    let mut fields = rest.split_ascii_whitespace();
-    let state = *fields.next()?.as_bytes().first()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(Stat {
+        state: *field(3)?.as_bytes().first()?,
+        group: field(5)?.parse().ok()?,
+        start_ticks: field(22)?.parse().ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -114,7 +220,8 @@ mod tests {
     fn a_name_that_looks_like_fields_is_no_field() {
         // Fields 3 to 22: S 1 ... the 20th of them is 777.
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21";
-        assert_eq!(parse_stat(&format!("9 (a) Z 1 (b c)) {rest}")), Some((b'S', 777)));
+        let known = Stat { state: b'S', group: 2, start_ticks: 777 };
+        assert_eq!(parse_stat(&format!("9 (a) Z 1 (b c)) {rest}")), Some(known));
         assert_eq!(parse_stat("9 (a) S 1"), None);
     }
 
