@@ -183,13 +183,17 @@ fn pids() -> impl Iterator<Item = i32> {
 struct Stat {
     state: u8,
     group: i32,
+    threads: u32,
     start_ticks: u64,
 }
 
 impl Stat {
-    /// Whether it runs no more.
+    /// Whether it runs no more. Its first thread may have ended before others, as when it is killed, which have its memory and its ports until they end, too.
     fn is_over(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        match self.state {
+            b'Z' => self.threads <= 1,
+            state => matches!(state, b'X' | b'x'),
+        }
     }
 }
 
@@ -197,7 +201,7 @@ fn stat(pid: i32) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Fields 3, 5 and 22 of `/proc/PID/stat` (proc(5)). Field 2, the program's name in parentheses, may hold anything.
+/// Fields 3, 5, 20 and 22 of `/proc/PID/stat` (proc(5)). Field 2, the program's name in parentheses, may hold anything.
 fn parse_stat(text: &str) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -205,6 +209,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         state: *field(3)?.as_bytes().first()?,
         group: field(5)?.parse().ok()?,
+        threads: field(20)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
     })
 }
@@ -220,9 +225,16 @@ mod tests {
     fn a_name_that_looks_like_fields_is_no_field() {
         // Fields 3 to 22: S 1 ... the 20th of them is 777.
         let rest = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20 21";
-        let known = Stat { state: b'S', group: 2, start_ticks: 777 };
+        let known = Stat { state: b'S', group: 2, threads: 17, start_ticks: 777 };
         assert_eq!(parse_stat(&format!("9 (a) Z 1 (b c)) {rest}")), Some(known));
         assert_eq!(parse_stat("9 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_is_over_when_its_last_thread_is() {
+        let is_over = |state, threads| Stat { state, group: 1, threads, start_ticks: 1 }.is_over();
+        assert!(!is_over(b'S', 1) && !is_over(b'Z', 2), "one of two threads has the memory still");
+        assert!(is_over(b'Z', 1) && is_over(b'Z', 0) && is_over(b'X', 1));
     }
 
     #[test]
