@@ -10,6 +10,7 @@ use super::keeper::{Keeper, Launch, Ports, json, read, write};
 use super::local::over_tcp;
 use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
+    option,
 };
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
@@ -104,18 +105,39 @@ impl Libvirt {
     /// The domain, as libvirt describes one.
     fn domain(&self, order: &ApplianceOrder, uuid: &str, ports: Ports, folder: &Path) -> String {
         let path = |path: &Path| escaped(&path.display().to_string());
+        let order_file = folder.join("appliance.toml");
+        // Libvirt (9.0) hands the path to QEMU as it is in XML, and does not write a comma twice.
+        let (sysinfo, argument) = match order_file
+            .display()
+            .to_string()
+            .contains(['&', '<', '>', '\'', '"', ','])
+        {
+            false => {
+                let file = path(&order_file);
+                (
+                    format!(
+                        "<sysinfo type='fwcfg'><entry name='opt/forebay/order' file='{file}'/></sysinfo>\n"
+                    ),
+                    String::new(),
+                )
+            }
+            true => {
+                let value = option("name=opt/forebay/order,file=", &order_file, "");
+                let value = escaped(&value.to_string_lossy());
+                (String::new(), format!("<qemu:arg value='-fw_cfg'/><qemu:arg value='{value}'/>"))
+            }
+        };
         let forward = |port: u16, to: u16| format!("hostfwd=tcp:127.0.0.1:{port}-{GUEST}:{to}");
         format!(
             "<domain type='{kind}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>\n\
              <name>{name}</name>\n<uuid>{uuid}</uuid>\n<memory unit='MiB'>{mebibytes}</memory>\n<vcpu>1</vcpu>\n\
              <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initramfs}</initrd>\
              <cmdline>{parameters}</cmdline></os>\n\
-             <sysinfo type='fwcfg'><entry name='opt/forebay/order' file='{order}'/></sysinfo>\n\
-             <features><acpi/></features><cpu mode='maximum'/>\n<on_reboot>destroy</on_reboot>\n<on_crash>destroy</on_crash>\n\
+             {sysinfo}<features><acpi/></features><cpu mode='maximum'/>\n<on_reboot>destroy</on_reboot>\n<on_crash>destroy</on_crash>\n\
              <devices><serial type='file'><source path='{log}' append='on'/></serial>\
              <controller type='usb' model='none'/><memballoon model='none'/></devices>\n\
              <qemu:commandline><qemu:arg value='-netdev'/><qemu:arg value='user,id=net,{nbd},{http}'/>\
-             <qemu:arg value='-device'/><qemu:arg value='virtio-net-pci,netdev=net,romfile=,addr=0x10'/></qemu:commandline>\n\
+             <qemu:arg value='-device'/><qemu:arg value='virtio-net-pci,netdev=net,romfile=,addr=0x10'/>{argument}</qemu:commandline>\n\
              </domain>\n",
             kind = escaped(&self.kind),
             name = name(&order.id),
@@ -123,17 +145,15 @@ impl Libvirt {
             kernel = path(&self.image.kernel),
             initramfs = path(&self.image.initramfs),
             parameters = escaped(&kernel_parameters()),
-            order = path(&folder.join("appliance.toml")),
             log = path(&folder.join("log")),
             nbd = forward(ports.nbd, NBD_PORT),
             http = forward(ports.http, HTTP_PORT),
         )
     }
 
-    /// What makes the domain that `folder` describes, and stands for it. What is not made has no such UUID, while another's may have the name: it ends then, with what libvirt says.
-    fn command(&self, uuid: &str, folder: &Path) -> Vec<OsString> {
-        let domain = folder.join("domain.xml");
-        let making = format!("create '{}' --autodestroy; event {uuid} lifecycle --loop", domain.display());
+    /// What makes the domain that is described in the folder in which it runs, which may have any name, and stands for it. What is not made has no such UUID, while another's may have the name: it ends then, with what libvirt says.
+    fn command(&self, uuid: &str) -> Vec<OsString> {
+        let making = format!("create domain.xml --autodestroy; event {uuid} lifecycle --loop");
         let mut command: Vec<OsString> = ["sh", "-c", STANDING_FOR_IT, "sh"].map(Into::into).to_vec();
         command.push(self.program.clone().into());
         command.extend(["--connect", &self.connection, "--quiet", &making].map(OsString::from));
@@ -260,7 +280,7 @@ impl Provider for Libvirt {
             let ports = Ports::of(&order.id);
             let at = |port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             Ok(Launch {
-                command: self.command(&uuid, folder),
+                command: self.command(&uuid),
                 files: vec![
                     ("appliance.toml", inner_configuration(order, room)?),
                     ("domain.xml", self.domain(order, &uuid, ports, folder).into_bytes()),
@@ -393,11 +413,15 @@ mod tests {
         }
 
         fn start(&self) -> ProvisionError {
-            let order = r#"{"id":"a","host":"h","memory":268435456,"token":"0123456789abcdef","volumes":[{"name":"db",
-                "origin":{"uri":"nbd://10.1.0.9/db"},"block_size":4096,"cache":4096}]}"#;
-            let order: ApplianceOrder = serde_json::from_str(order).unwrap();
+            let order = order();
             self.provider.start(&order, Deadline::after(Duration::from_secs(20))).map(drop).unwrap_err()
         }
+    }
+
+    fn order() -> ApplianceOrder {
+        let order = r#"{"id":"a","host":"h","memory":268435456,"token":"0123456789abcdef","volumes":[{"name":"db",
+            "origin":{"uri":"nbd://10.1.0.9/db"},"block_size":4096,"cache":4096}]}"#;
+        serde_json::from_str(order).unwrap()
     }
 
     fn id() -> ApplianceId {
@@ -491,6 +515,30 @@ mod tests {
         assert_eq!(parsed(OTHERS).map(shown).as_deref(), Some(OTHERS));
     }
 
+    #[test]
+    fn a_folder_may_have_any_name() {
+        let scene = Scene::new();
+        let domain = |folder: &str| {
+            let (order, ports) = (order(), Ports { nbd: 1, http: 2 });
+            scene.provider.domain(&order, OTHERS, ports, Path::new(folder))
+        };
+        let odd = domain("/s/o'brien, \"<a>\" & b");
+        let path = "/s/o&apos;brien, &quot;&lt;a&gt;&quot; &amp; b";
+        assert!(odd.contains(&format!("<source path='{path}/log'")) && !odd.contains("sysinfo"), "{odd}");
+        let twice = path.replace(',', ",,");
+        let argument = format!(
+            "<qemu:arg value='-fw_cfg'/><qemu:arg value='name=opt/forebay/order,file={twice}/appliance.toml'/>"
+        );
+        assert!(odd.contains(&argument), "{odd}");
+        let plain = domain("/s/h1");
+        let entry = "<entry name='opt/forebay/order' file='/s/h1/appliance.toml'/>";
+        assert!(plain.contains(entry) && !plain.contains("-fw_cfg"), "{plain}");
+        // What `virsh` reads as words has no path in it.
+        let command = scene.provider.command(OTHERS);
+        let words = format!("create domain.xml --autodestroy; event {OTHERS} lifecycle --loop");
+        assert_eq!(command.last().unwrap().to_str(), Some(&*words));
+    }
+
     /// As `virsh` of libvirt 9.0 tells them.
     #[test]
     fn what_stands_for_a_machine_stays_until_the_machine_has_ended() {
@@ -503,7 +551,7 @@ mod tests {
             // Whoever runs the tests in the background may have left interrupts out.
             let mut virsh = Command::new("env")
                 .arg("--default-signal=INT")
-                .args(scene.provider.command(&uuid, &folder))
+                .args(scene.provider.command(&uuid))
                 .current_dir(&folder)
                 .stdin(Stdio::null())
                 .stdout(File::create(&log).unwrap())

@@ -13,8 +13,10 @@ use forebay_nbd::Transport;
 use forebay_units::{Bytes, Secret};
 use serde_json::json;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -30,6 +32,11 @@ pub(super) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 const NETWORK_OCTETS: [u8; 3] = [10, 0, 2];
 /// What the appliance in it says once it serves.
 pub(super) const READY: &str = "ready: ";
+
+/// The socket of QEMU's monitor, in the appliance's folder.
+const MONITOR: &str = "qmp.sock";
+/// The path of a socket has as many bytes at most (unix(7)).
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// A kernel and a first file system, as `make appliance-image` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +104,11 @@ impl Qemu {
         command.push("-fw_cfg".into());
         command.push(option("name=opt/forebay/order,file=", &folder.join("appliance.toml"), ""));
         command.push("-qmp".into());
-        command.push(option("unix:", &folder.join("qmp.sock"), ",server=on,wait=off"));
+        let socket = folder.join(MONITOR);
+        // It runs in its folder; by the whole path a program that leaves it finds its way, too.
+        let is_short = socket.as_os_str().len() <= SOCKET_BYTES_MAX;
+        let socket = if is_short { &socket } else { Path::new(MONITOR) };
+        command.push(option("unix:", socket, ",server=on,wait=off"));
         command
     }
 }
@@ -110,7 +121,7 @@ pub(super) fn kernel_parameters() -> String {
 }
 
 /// A path as a part of one of QEMU's options, in which a comma is written twice.
-fn option(before: &str, path: &Path, after: &str) -> OsString {
+pub(super) fn option(before: &str, path: &Path, after: &str) -> OsString {
     format!("{before}{}{after}", path.display().to_string().replace(',', ",,")).into()
 }
 
@@ -205,7 +216,13 @@ pub(super) fn inner_configuration(order: &ApplianceOrder, room: Bytes) -> Result
 /// What QEMU says of a machine that does not serve.
 fn diagnose(folder: &Path) -> String {
     let deadline = Deadline::after(Duration::from_millis(200));
-    let asked = Qmp::connect(&folder.join("qmp.sock"), deadline)
+    // Through the open folder, since a socket's path is short.
+    let held = File::open(folder);
+    let folder = match &held {
+        Ok(held) => PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())),
+        Err(_) => folder.to_owned(),
+    };
+    let asked = Qmp::connect(&folder.join(MONITOR), deadline)
         .and_then(|mut monitor| monitor.run("query-status", json!({}), deadline));
     match asked {
         Ok(status) => {
@@ -316,6 +333,36 @@ mod tests {
             let transport = order(&uri).volumes[0].origin.uri.transport.clone();
             assert_eq!(out_of_reach(&transport).is_some(), host != "nowhere.invalid", "{host}");
         }
+    }
+
+    #[test]
+    fn the_monitor_of_a_long_path_is_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("h".repeat(200));
+        std::fs::create_dir(&long).unwrap();
+        let qemu = Qemu::new(folder.path(), Image::in_folder(Path::new("/image"))).unwrap();
+        let order = order("nbd://10.1.0.9/x");
+        let monitor = |folder: &Path| {
+            let command = qemu.command("tcg", &order, Ports::of(&order.id), folder);
+            command.last().unwrap().to_string_lossy().into_owned()
+        };
+        assert_eq!(monitor(&long), "unix:qmp.sock,server=on,wait=off");
+        assert_eq!(monitor(Path::new("/run/a")), "unix:/run/a/qmp.sock,server=on,wait=off");
+        let held = File::open(&long).unwrap();
+        let socket = format!("/proc/self/fd/{}/qmp.sock", held.as_raw_fd());
+        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        let answering = std::thread::spawn(move || {
+            use std::io::{BufRead, BufReader, Write};
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"{\"QMP\":{}}\r\n").unwrap();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                let asked: serde_json::Value = serde_json::from_str(&line).unwrap();
+                let answer = json!({"return": {"status": "prelaunch"}, "id": asked["id"]});
+                let _ = stream.write_all(format!("{answer}\r\n").as_bytes());
+            }
+        });
+        assert_eq!(diagnose(&long), "its hypervisor says that the machine is `prelaunch`");
+        answering.join().unwrap();
     }
 
     #[test]
