@@ -47,8 +47,8 @@ pub struct VolumePlan {
     pub working_set_window_s: f64,
     /// Its objectives.
     pub objectives: Vec<ObjectivePlan>,
-    /// The smallest cache in front of this volume, with no other volume cached, that keeps all its objectives. 0: none
-    /// is needed. Absent: no size does, or it has no objective.
+    /// The smallest cache in front of this volume, with no other volume cached, that keeps all its objectives with the
+    /// margin. 0: none is needed. Absent: no size does, or it has no objective.
     pub smallest_cache_bytes: Option<u64>,
     /// The miss ratio of its reads with that cache; without one, 1.
     pub miss_ratio: f64,
@@ -137,10 +137,12 @@ pub struct OriginPlan {
 pub struct Remedy {
     /// The violated volume.
     pub volume: String,
-    /// Best first; empty where nothing helps.
+    /// Best first; empty where nothing helps. Those that keep the bound without the margin where none keeps both.
     pub solutions: Vec<PlannedSolution>,
     /// Where nothing helps: how far beyond the bound it stays with the best that caches can do; and why.
     pub unmet: Option<Unmet>,
+    /// Where caches keep the bound, but none the margin: how near they come, as negative excess; and why.
+    pub margin_unmet: Option<Unmet>,
 }
 
 /// One way to mend a violation.
@@ -167,10 +169,10 @@ pub struct PlannedCache {
     pub bytes: u64,
 }
 
-/// An objective that no cache keeps.
+/// An objective, or the margin of one, that no cache keeps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmet {
-    /// How far beyond its bound the objective stays, relative to it.
+    /// How far beyond its bound the objective stays, relative to it; negative is slack.
     pub excess: f64,
     /// Why.
     pub reason: String,

@@ -2,7 +2,7 @@
 
 use super::input::{PlanInput, WindowLoad};
 use super::output::{ObjectivePlan, PlannedCache, PlannedSolution, Remedy, Unmet, VolumePlan};
-use super::stage::{Evaluation, Stage};
+use super::stage::{Evaluation, GOAL_SLACK, Stage};
 use super::{chunk_blocks, most};
 use crate::sizing::{candidates, smallest};
 use crate::solutions::{Solution, Tenant, rank, with_least_pairs};
@@ -148,23 +148,27 @@ pub(super) fn remedies_of(
 ) -> Vec<Remedy> {
     let excess = without.excess();
     let free = free_of(input);
+    let largest: Vec<u64> = (0..stage.volumes.len()).map(|place| most(input, stage, place)).collect();
     solved
         .iter()
         .map(|&(place, ref ranked)| {
-            let unmet = (!ranked.iter().any(|solution| solution.reached)).then(|| {
-                let best = ranked.iter().map(|solution| solution.excess).fold(excess[place], f64::min);
-                let reason = if ranked.is_empty() {
+            let reached = ranked.iter().any(|solution| solution.reached);
+            // Solutions that miss the goal are made small, so the largest caches may come nearer to it.
+            let best = ranked.iter().map(|solution| solution.excess).fold(excess[place], f64::min);
+            let best = if reached { best } else { best.min(stage.evaluate(&largest).excess()[place]) };
+            let is_kept = best <= 0.0;
+            let short = (!reached && best > -input.margin + GOAL_SLACK).then(|| Unmet {
+                excess: best,
+                reason: if ranked.is_empty() {
                     "no volume on its origin may be cached to any use".to_owned()
                 } else {
-                    format!(
-                        "with the best caches it is {:.1} % beyond its bound (goal: {:.1} %)",
-                        best * 100.0,
-                        0.0 - input.margin * 100.0
-                    )
-                };
-                Unmet { excess: best, reason }
+                    short_of(best, input.margin)
+                },
             });
-            let solutions = ranked.iter().filter(|solution| solution.reached).map(|solution| {
+            let (unmet, margin_unmet) = if is_kept { (None, short) } else { (short, None) };
+            // Where none has the margin, those that keep the bound are ways to mend it.
+            let mends = |solution: &&Solution| solution.reached || !reached && solution.excess <= 0.0;
+            let solutions = ranked.iter().filter(mends).map(|solution| {
                 let mut blocks = base.to_vec();
                 solution.sizes.iter().for_each(|&(at, size)| blocks[at] = size);
                 let after = stage.evaluate(&blocks).excess();
@@ -184,6 +188,7 @@ pub(super) fn remedies_of(
                         .map(|at| stage.volumes[at].name.clone())
                         .collect(),
                     reason: match (solution.cost > free, solution.harmed.is_empty(), solution.peaking) {
+                        _ if !solution.reached => "keeps the bound, not the margin",
                         (true, ..) => "needs more than the budget",
                         (_, false, _) => "makes another volume miss its objective",
                         (_, _, true) => "caches a load that peaks, which counts as a quarter dearer",
@@ -192,7 +197,20 @@ pub(super) fn remedies_of(
                     .to_owned(),
                 }
             });
-            Remedy { volume: stage.volumes[place].name.clone(), solutions: solutions.collect(), unmet }
+            Remedy {
+                volume: stage.volumes[place].name.clone(),
+                solutions: solutions.collect(),
+                unmet,
+                margin_unmet,
+            }
         })
         .collect()
+}
+
+/// How far from its bound, or from the margin below it, the best caches leave a volume.
+fn short_of(best: f64, margin: f64) -> String {
+    let beyond = if best > 0.0 { "beyond" } else { "within" };
+    let wanted =
+        if margin > 0.0 { format!(" (wanted: {:.1} % within)", margin * 100.0) } else { String::new() };
+    format!("with the best caches it is {:.1} % {beyond} its bound{wanted}", best.abs() * 100.0)
 }

@@ -78,18 +78,26 @@ impl<'a> Shown<'a> {
         for line in self.unmet() {
             output.line(format_args!("Cannot be met: {line}"))?;
         }
+        for line in self.short_of_margin() {
+            output.line(format_args!("Kept, but not with the margin: {line}"))?;
+        }
         output.line(format_args!("Recommended: {}", allocation(&self.plan.recommendation)))?;
         if let (Some(within), Some(budget)) = (&self.plan.within_budget, self.input.budget) {
             output.line(format_args!("Within the budget of {}: {}", bytes(budget.0), allocation(within)))?;
         }
         if let Some(simulated) = self.simulated {
-            output.line(format_args!("By simulation: {}", smallest(simulated)))?;
+            output.line(format_args!("By simulation: {}", smallest(simulated, self.with_margin())))?;
         }
         output.line("")?;
         for line in self.basis() {
             output.line(format_args!("* {line}"))?;
         }
         Ok(())
+    }
+
+    /// What the simulator keeps besides the bounds, in words.
+    fn with_margin(&self) -> &'static str {
+        if self.input.margin > 0.0 { " with the margin" } else { "" }
     }
 
     /// What all that is shown rests on, in sentences.
@@ -99,7 +107,7 @@ impl<'a> Shown<'a> {
 
     fn tables(&self) -> Vec<Table> {
         let mut tables = vec![self.load_table(), self.cache_table(), self.origin_table()];
-        tables.extend(self.simulated.map(simulated_table));
+        tables.extend(self.simulated.map(|simulated| simulated_table(simulated, self.with_margin())));
         tables.extend(self.plan.remedies.iter().filter(|remedy| !remedy.solutions.is_empty()).map(
             |remedy| {
                 let mut table = Table::new([">rank", "caches", ">cost", ">slack", "still violated", "why"])
@@ -217,6 +225,15 @@ impl<'a> Shown<'a> {
         self.plan.remedies.iter().filter_map(unmet).collect()
     }
 
+    /// Of what no cache keeps the margin, though the bound, in sentences.
+    fn short_of_margin(&self) -> Vec<String> {
+        let short = |remedy: &forebay_control::plan::Remedy| {
+            let short = remedy.margin_unmet.as_ref()?;
+            Some(format!("{}: {}", remedy.volume, short.reason))
+        };
+        self.plan.remedies.iter().filter_map(short).collect()
+    }
+
     /// The allocation that counts: within the budget where there is one.
     fn chosen(&self) -> &'a Allocation {
         self.plan.within_budget.as_ref().unwrap_or(&self.plan.recommendation)
@@ -287,6 +304,9 @@ impl<'a> Shown<'a> {
         for line in self.unmet() {
             report = report.note(Status::Bad, format!("Cannot be met: {line}"));
         }
+        for line in self.short_of_margin() {
+            report = report.note(Status::Attention, format!("Kept, but not with the margin: {line}"));
+        }
         for missed in &self.chosen().missed {
             let text = format!("{}: {} is {}", missed.volume, missed.objective, beyond(missed.excess));
             report = report.note(Status::Attention, text);
@@ -309,7 +329,7 @@ impl<'a> Shown<'a> {
 }
 
 /// What came of the planned and of the smallest caches in the simulator.
-fn simulated_table(simulated: &Simulated) -> Table {
+fn simulated_table(simulated: &Simulated, with_margin: &str) -> Table {
     let kept = |kept: Kept| match kept.conforming_share {
         None => "not asked for".to_owned(),
         Some(share) if kept.met => format!("yes, {}", percent(share)),
@@ -325,7 +345,7 @@ fn simulated_table(simulated: &Simulated) -> Table {
         "kept with it",
     ])
     .with_caption(format!(
-        "By simulation, all caches together (seed {}, {} runs of {})",
+        "By simulation, all caches together{with_margin} (seed {}, {} runs of {})",
         simulated.seed,
         simulated.runs,
         latency(simulated.seconds)
@@ -347,14 +367,14 @@ fn simulated_table(simulated: &Simulated) -> Table {
 }
 
 /// The smallest caches by simulation, and what they miss.
-fn smallest(simulated: &Simulated) -> String {
+fn smallest(simulated: &Simulated, with_margin: &str) -> String {
     let caches = simulated.volumes.iter().map(|volume| (&volume.volume, volume.smallest_bytes));
     let mut text = caches_in_words(caches, simulated.total_bytes);
     for volume in &simulated.volumes {
         for missed in volume.objectives.iter().filter(|objective| !objective.with_smallest.met) {
             let share = percent(missed.with_smallest.conforming_share.unwrap_or(0.0));
             text.push_str(&format!(
-                "; no cache keeps \"{}\" of {} in {} of the windows: {share} conform",
+                "; no cache keeps \"{}\" of {}{with_margin} in {} of the windows: {share} conform",
                 missed.objective,
                 volume.volume,
                 percent(missed.conforming_share_wanted)
@@ -380,6 +400,9 @@ fn cache_of(volume: &VolumePlan) -> String {
     match volume.smallest_cache_bytes {
         Some(0) => "none needed".to_owned(),
         Some(size) => bytes(size),
+        None if volume.objectives.iter().all(|objective| objective.with.met) => {
+            "none with the margin".to_owned()
+        }
         None => "no size suffices".to_owned(),
     }
 }
