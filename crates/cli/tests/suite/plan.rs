@@ -499,6 +499,32 @@ fn windows_before_measure_from_are_not_judged() {
     assert!(status == 1 && words.contains(wanted), "{words}");
 }
 
+/// A read a second, then 80 a second to the end of the trace: what decides lies in the last window.
+#[test]
+fn a_last_window_that_is_half_full_is_simulated() {
+    let folder = folder();
+    for (end_ms, seconds, played) in [(19_800u64, 20.0, 10 + 784u64), (14_000, 10.0, 10)] {
+        let slow = (0..10u64).map(|at| (at * 10_000_000, 0, true, at * 8_192, 4096));
+        let quick = (0..(end_ms - 10_000) * 80 / 1_000)
+            .map(|at| (100_125_000 + at * 125_000, 0, true, at * 7_919 % 250_000 * 8_192, 4096));
+        file(&folder, "last.csv", msr(&slow.chain(quick).collect::<Vec<_>>()));
+        let volume = "[[volume]]\nname = \"a\"\ntrace = \"last.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"15ms\"\n";
+        let path = file(
+            &folder,
+            "last.toml",
+            format!("{}{volume}", ORIGIN.replace("3ms", "12ms").replace("cv2 = 1.0", "cv2 = 0.0")),
+        );
+        let plan = json(PLAN, args(&[&"plan", &path, &"--simulate", &"--json"]));
+        let simulated = &plan["simulated"];
+        assert_eq!((&simulated["seconds"], &simulated["requests"]), (&seconds.into(), &played.into()));
+        // 80/s of 13 ms are more than can be served: in the last window they wait, and no cache answers any.
+        let share = simulated["volumes"][0]["objectives"][0]["with_smallest"]["conforming_share"].as_f64();
+        assert_eq!(share, Some(if played > 10 { 0.5 } else { 1.0 }), "{simulated}");
+        let said = simulated["basis"].to_string();
+        assert_eq!(said.contains("320 requests at the end are not played"), played == 10, "{said}");
+    }
+}
+
 #[test]
 fn volumes_of_a_trace_lie_one_after_the_other_where_it_is_played() {
     let folder = folder();

@@ -130,7 +130,7 @@ fn read_trace(
             ));
         }
         let (kept, path) = (stream.kept.take(), trace.paths[0].display());
-        let recording = kept.map(|kept| kept.finish(end).map_err(Failure::new)).transpose();
+        let recording = kept.map(|kept| kept.finish().map_err(Failure::new)).transpose();
         let recording = recording.context(format_args!("`{path}`"))?;
         volumes.push((index, Loaded { volume: stream.finish(volume, config, block_size, end), recording }));
     }

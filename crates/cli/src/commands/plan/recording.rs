@@ -3,7 +3,7 @@
 use crate::recorded::recorded;
 use forebay_sim::RecordedRequest;
 use forebay_trace::{Request, VolumeIndex};
-use forebay_units::{Bytes, Nanos};
+use forebay_units::Bytes;
 use std::collections::BTreeMap;
 
 /// A volume that is simulated reaches this far at most (ours: of the 1,024 that a scenario may have, the sum does not overflow).
@@ -14,8 +14,6 @@ pub(super) struct Recording {
     pub(super) requests: Vec<RecordedRequest>,
     /// How far they reach.
     pub(super) size: Bytes,
-    /// A mean gap behind the last request of the trace.
-    pub(super) end: Nanos,
 }
 
 /// The requests of a volume as they were recorded, and which of the trace's volumes each was of.
@@ -46,7 +44,7 @@ impl Kept {
     ///
     /// # Errors
     /// They reach further together than a volume of the simulator does.
-    pub(super) fn finish(mut self, end: Nanos) -> Result<Recording, String> {
+    pub(super) fn finish(mut self) -> Result<Recording, String> {
         let mut size = 0u64;
         for reach in self.ends.values_mut() {
             let begin = size;
@@ -62,6 +60,6 @@ impl Kept {
         for (request, volume) in self.requests.iter_mut().zip(&self.volumes) {
             request.offset += self.ends[volume];
         }
-        Ok(Recording { requests: self.requests, size, end })
+        Ok(Recording { requests: self.requests, size })
     }
 }

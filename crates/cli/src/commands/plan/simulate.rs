@@ -20,6 +20,8 @@ pub(super) struct Simulated {
     pub(super) seed: u64,
     /// Virtual time of a run, in seconds: whole windows.
     pub(super) seconds: f64,
+    /// Requests of all volumes that a run plays.
+    pub(super) requests: u64,
     /// Runs that were needed.
     pub(super) runs: u32,
     /// One per volume, in the order of the plan.
@@ -78,11 +80,12 @@ pub(super) fn simulate(
 ) -> Result<Simulated, Failure> {
     let failed = |error: RunError| Failure::new(with_causes(&error));
     let window = input.volumes.iter().map(|volume| volume.load.window).max().unwrap_or(Nanos::secs(10));
-    let end = recordings.iter().map(|recording| recording.end).max().unwrap_or_default();
-    let duration = Nanos((end.0 / window.0).max(first_window + 1) * window.0);
+    // As many windows as the plan judges, the last one too where it is filled to half or more.
+    let windows = input.volumes.iter().map(|volume| volume.load.windows.len() as u64).max().unwrap_or(1);
+    let duration = Nanos((first_window + windows) * window.0);
     // Windows are whole control intervals, of an hour at most.
     let interval = Nanos(window.0 / window.0.div_ceil(Nanos::secs(3_600).0));
-    let mut requests = 0;
+    let (mut requests, mut left_out) = (0, 0);
     let mut traces = Traces::new();
     let mut volumes = Vec::new();
     for (at, (volume, recording)) in input.volumes.iter().zip(recordings).enumerate() {
@@ -104,7 +107,9 @@ pub(super) fn simulate(
                 ..LoadTable::idle()
             }],
         });
-        requests += recording.requests.len() as u64;
+        let played = recording.requests.iter().filter(|request| request.at <= duration).count() as u64;
+        requests += played;
+        left_out += recording.requests.len() as u64 - played;
         traces.insert((at, 0), recording.requests.into());
     }
     let Devices { mut origins, deviations } = devices;
@@ -162,10 +167,11 @@ pub(super) fn simulate(
     Ok(Simulated {
         seed,
         seconds: duration.as_secs_f64(),
+        requests,
         runs: found.runs + 1,
         volumes: volumes_of(input, &planned, &with_planned, &found.caches, &found.outcome),
         total_bytes: found.caches.iter().map(|cache| cache.get()).sum(),
-        basis: basis(&scenario, input, deviations),
+        basis: basis(&scenario, input, deviations, left_out),
     })
 }
 
@@ -198,7 +204,7 @@ fn volumes_of(
     (0..input.volumes.len()).map(of_volume).collect()
 }
 
-fn basis(scenario: &Scenario, input: &PlanInput, deviations: Vec<String>) -> Vec<String> {
+fn basis(scenario: &Scenario, input: &PlanInput, deviations: Vec<String>, left_out: u64) -> Vec<String> {
     let mut basis = vec![
         "By simulation: the requests of the traces at the times that they have, caches with the daemon's policy that begin empty and never \
          change their size. Other days have other requests."
@@ -218,6 +224,12 @@ fn basis(scenario: &Scenario, input: &PlanInput, deviations: Vec<String>) -> Vec
         });
     }
     basis.extend(deviations);
+    if left_out > 0 {
+        basis.push(format!(
+            "{} requests at the end are not played: they fill less than half a window, which is not judged.",
+            count(left_out)
+        ));
+    }
     if input.cache.flash.is_some() {
         basis.push("Every hit takes as long as one in flash there.".to_owned());
     }
