@@ -121,8 +121,18 @@ impl CurveBuilder {
 
     /// A request for the bytes `range` of a volume. An empty range is no access.
     pub fn request(&mut self, volume: u32, range: ByteRange, is_read: bool) {
+        self.weighed_request(volume, range, is_read, 1);
+    }
+
+    /// A request ahead of those that are counted: it does to the order of blocks what [`CurveBuilder::request`] does, and what it
+    /// touches is no first touch later. One by one, where requests that are counted are taken together.
+    pub fn warm(&mut self, volume: u32, range: ByteRange, is_read: bool) {
+        self.weighed_request(volume, range, is_read, 0);
+    }
+
+    fn weighed_request(&mut self, volume: u32, range: ByteRange, is_read: bool, counted: u64) {
         let weight = match (self.options.requests, is_read) {
-            (Requests::All, _) | (_, true) => 1,
+            (Requests::All, _) | (_, true) => counted,
             (Requests::ReadHits, false) => 0,
             (Requests::Reads, false) => return,
         };
@@ -277,6 +287,21 @@ mod tests {
         assert_eq!(at(Requests::All, Unit::Byte, 2), (12_900, 3, (12_900.0 - 4_608.0) / 12_900.0));
         // Reads after fills: 4,096 + 100 + 512 counted, only the 100 miss.
         assert_eq!(at(Requests::ReadHits, Unit::Byte, 2), (4_708, 3, 100.0 / 4_708.0));
+    }
+
+    /// Blocks 0 and 1 before the measurement, then 0 1 2 0: the first two hit with two blocks, the last with three.
+    #[test]
+    fn what_warms_is_no_first_touch_later() {
+        for method in [Method::Exact, Method::ShardsRate(1.0), Method::ShardsSize(Bytes::kib(64))] {
+            let mut builder = CurveBuilder::new(CurveOptions { method, ..CurveOptions::default() });
+            (0..2).for_each(|block| builder.warm(0, ByteRange::new(block * 4_096, 4_096), true));
+            for block in [0, 1, 2, 0] {
+                builder.request(0, ByteRange::new(block * 4_096, 4_096), true);
+            }
+            let result = builder.finish();
+            assert_eq!((result.accesses(), result.footprint_blocks()), (4, 3), "{method:?}");
+            assert_eq!(result.miss_ratios_at(&[1, 2, 3]), [1.0, 0.5, 0.25], "{method:?}");
+        }
     }
 
     #[test]

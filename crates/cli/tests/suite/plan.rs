@@ -525,6 +525,27 @@ fn a_last_window_that_is_half_full_is_simulated() {
     }
 }
 
+/// 1,000 blocks, read once before `measure_from` and once behind it: all hits there. By itself the second half is all first reads.
+#[test]
+fn what_is_read_before_measure_from_is_in_the_cache() {
+    let folder = folder();
+    let reads: Vec<_> =
+        (0..2_000u64).map(|at| (at * 1_000_000, 0, true, at % 1_000 * 7_919 % 1_000 * 8_192, 4096)).collect();
+    file(&folder, "twice.csv", msr(&reads));
+    let volume =
+        "[[volume]]\nname = \"a\"\ntrace = \"twice.csv\"\n[[objective]]\nvolume = \"a\"\nlatency = \"1ms\"\n";
+    for method in ["", "method = \"shards\"\nrate = 1.0\n"] {
+        let top = format!("measure_from = \"100s\"\n{method}");
+        let path = file(&folder, "twice.toml", format!("{top}{ORIGIN}{volume}"));
+        let plan = json(PLAN, args(&[&"plan", &path, &"--json"]));
+        assert_eq!(plan["volumes"][0]["smallest_cache_bytes"], 1_000 * 4096, "{plan}");
+        assert!(plan["volumes"][0]["miss_ratio"].as_f64().unwrap() < 1e-9);
+    }
+    let path = file(&folder, "all.toml", format!("{ORIGIN}{volume}"));
+    let words = succeed(args(&[&"plan", &path]));
+    assert!(words.contains("; 50.0 % of its block reads are first ones, which no cache answers"), "{words}");
+}
+
 #[test]
 fn volumes_of_a_trace_lie_one_after_the_other_where_it_is_played() {
     let folder = folder();

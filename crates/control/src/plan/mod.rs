@@ -1,8 +1,8 @@
 //! Planning offline: from loads, curves and objectives to cache sizes.
 //!
 //! The same model, sizing, ranking and allocation as the live controller, asked for every window of the loads instead
-//! of the last interval. It is *not* a simulation: within a window loads are steady, caches are warm, and a backlog
-//! does not carry over. Invariant: an allocation within a budget never exceeds it.
+//! of the last interval. It is *not* a simulation: within a window loads are steady, hit ratios are those of all windows
+//! together, and a backlog does not carry over. Invariant: an allocation within a budget never exceeds it.
 
 mod error;
 mod input;
@@ -88,8 +88,8 @@ fn basis(input: &PlanInput) -> Vec<String> {
         "Latencies come from a queueing model, not from a measurement: each origin is a number of equal queues with \
          the service times of its storage model."
             .to_owned(),
-        "Hit ratios come from the miss ratio curve of each volume (LRU, warm cache), per block read; each is taken as \
-         the hit ratio of requests."
+        "Hit ratios come from the miss ratio curve of each volume (LRU), per block read; each is taken as the hit ratio of \
+         requests. What was read before what is judged is in the cache; the first read of any other block misses at every size."
             .to_owned(),
         format!(
             "Loads are taken as steady within a window; of more than {} windows every n-th by total load is looked at, \

@@ -1,6 +1,6 @@
 //! The plan of each volume by itself, and the remedies for those that miss their objectives.
 
-use super::input::{PlanInput, WindowLoad};
+use super::input::{PlanInput, PlanVolume, WindowLoad};
 use super::output::{ObjectivePlan, PlannedCache, PlannedSolution, Remedy, Unmet, VolumePlan};
 use super::stage::{Evaluation, GOAL_SLACK, Stage};
 use super::{chunk_blocks, most};
@@ -162,7 +162,7 @@ pub(super) fn remedies_of(
                 reason: if ranked.is_empty() {
                     "no volume on its origin may be cached to any use".to_owned()
                 } else {
-                    short_of(best, input.margin)
+                    short_of(best, input.margin, stage.volumes[place])
                 },
             });
             let (unmet, margin_unmet) = if is_kept { (None, short) } else { (short, None) };
@@ -208,9 +208,17 @@ pub(super) fn remedies_of(
 }
 
 /// How far from its bound, or from the margin below it, the best caches leave a volume.
-fn short_of(best: f64, margin: f64) -> String {
+fn short_of(best: f64, margin: f64, volume: &PlanVolume) -> String {
     let beyond = if best > 0.0 { "beyond" } else { "within" };
     let wanted =
         if margin > 0.0 { format!(" (wanted: {:.1} % within)", margin * 100.0) } else { String::new() };
-    format!("with the best caches it is {:.1} % {beyond} its bound{wanted}", best.abs() * 100.0)
+    // A recording that begins with a cold cache has many: whoever reads this may want to judge it later.
+    let has_reads = volume.load.windows.iter().any(|window| window.reads > 0);
+    let firsts = match volume.curve.floor() {
+        floor if has_reads && floor > 0.0 => {
+            format!("; {:.1} % of its block reads are first ones, which no cache answers", floor * 100.0)
+        }
+        _ => String::new(),
+    };
+    format!("with the best caches it is {:.1} % {beyond} its bound{wanted}{firsts}", best.abs() * 100.0)
 }

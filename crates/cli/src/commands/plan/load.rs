@@ -169,6 +169,8 @@ struct Stream {
     /// How many of the trace's names were looked at.
     looked_at: usize,
     window: Nanos,
+    /// Windows before this one are not judged: what is asked in them warms the cache.
+    first_window: u64,
     block_size: BlockSize,
     unit: Unit,
     curve: CurveBuilder,
@@ -207,6 +209,7 @@ impl Stream {
             found: None,
             looked_at: 0,
             window: config.window,
+            first_window: config.first_window,
             block_size,
             unit,
             curve,
@@ -269,16 +272,21 @@ impl Stream {
         load.squares += 2 * self.counted.1 - 1;
         let streams = self.streams.entry(request.volume).or_default();
         let continues = streams.request(request.range()).continues.is_some();
+        let is_judged = window >= self.first_window;
         if is_read {
             load.reads += 1;
             load.bytes_read = load.bytes_read.saturating_add(request.length);
-            self.reads += 1;
-            self.reads_sequential += u64::from(continues);
+            self.reads += u64::from(is_judged);
+            self.reads_sequential += u64::from(is_judged && continues);
         } else {
             load.writes += 1;
             load.bytes_written = load.bytes_written.saturating_add(request.length);
         }
-        self.curve.request(volume, request.range(), is_read);
+        if is_judged {
+            self.curve.request(volume, request.range(), is_read);
+        } else {
+            self.curve.warm(volume, request.range(), is_read);
+        }
         let mut blocks = request.range().blocks(self.block_size);
         if self.unit == Unit::Request {
             blocks.end = blocks.end.min(blocks.first + 1);
