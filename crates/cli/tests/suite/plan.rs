@@ -546,6 +546,49 @@ fn what_is_read_before_measure_from_is_in_the_cache() {
     assert!(words.contains("; 50.0 % of its block reads are first ones, which no cache answers"), "{words}");
 }
 
+/// Reads of a block each as SPC has them, with times in ms.
+fn spc(reads: impl Iterator<Item = (u64, u64)>) -> String {
+    reads.map(|(ms, block)| format!("0,{},4096,R,{}.{:03}\n", block * 16, ms / 1_000, ms % 1_000)).collect()
+}
+
+/// Two volumes of which one begins 100 s behind the other, from 0 and from 1,000 s on.
+#[test]
+fn times_count_from_the_first_request_of_all_traces() {
+    let folder = folder();
+    let volumes: String = ["a", "b"]
+        .map(|name| {
+            format!(
+                "[[volume]]\nname = \"{name}\"\ntrace = \"{name}.spc\"\n[[objective]]\nvolume = \"{name}\"\n\
+                 latency = \"5ms\"\n"
+            )
+        })
+        .concat();
+    let path = plan_file(&folder, &volumes);
+    let planned = |begins_ms: u64| {
+        let reads = |from: u64| {
+            spc((0..10_000).map(move |at| (begins_ms + from + at * 20, at * 7_919 % 10_000 % 400)))
+        };
+        file(&folder, "a.spc", reads(100_000));
+        file(&folder, "b.spc", reads(0));
+        json(PLAN, args(&[&"plan", &path, &"--simulate", &"--json"]))
+    };
+    let plan = planned(1_000_000);
+    assert_eq!(plan, planned(0));
+    near(&plan["volumes"][1]["requests_per_second"], 50.0);
+    // 200 s of load in 300 s.
+    near(&plan["volumes"][0]["requests_per_second"], 10_000.0 / 300.0);
+    assert_eq!(plan["simulated"]["seconds"], 300.0);
+    // The earliest request need not be among the first.
+    let plan_of = |seconds: [u64; 2]| {
+        let half = |from: u64| (0..5_000).map(move |at| (from * 1_000 + at * 20, at % 400));
+        file(&folder, "halves.spc", spc(half(seconds[0]).chain(half(seconds[1]))));
+        let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"halves.spc\"\n");
+        json(PLAN, args(&[&"plan", &path, &"--json"]))
+    };
+    near(&plan_of([1_100, 1_000])["volumes"][0]["requests_per_second"], 50.0);
+    near(&plan_of([1_000, 1_100])["volumes"][0]["requests_per_second"], 50.0);
+}
+
 #[test]
 fn volumes_of_a_trace_lie_one_after_the_other_where_it_is_played() {
     let folder = folder();

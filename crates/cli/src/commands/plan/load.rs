@@ -33,57 +33,109 @@ pub(super) struct Loaded {
     pub(super) recording: Option<Recording>,
 }
 
+/// A trace of the plan that was opened, with its first requests.
+struct Opened<'a> {
+    trace: &'a TraceConfig,
+    /// The plan's volumes that name it.
+    sharing: Vec<usize>,
+    reader: TraceReader,
+    batch: Vec<Request>,
+}
+
 /// The plan's volumes with what their traces say, in the order of the file; with their requests if `keeps` them.
+///
+/// Times count from the earliest request of all traces. That is looked for among their first ones; where a later one is earlier still, all
+/// are read once more for it.
 pub(super) fn read_volumes(
     document: &Document,
     config: &PlanConfig,
     keeps: bool,
 ) -> Result<Vec<Loaded>, Failure> {
-    let mut collected: Vec<Option<Loaded>> = config.volumes.iter().map(|_| None).collect();
+    let opened = open_traces(config)?;
+    let begin = opened.iter().flat_map(|opened| &opened.batch).map(|request| request.time).min();
+    if let Some(loaded) = read_traces(document, config, opened, begin.unwrap_or_default(), keeps)? {
+        return Ok(loaded);
+    }
+    let mut begin = Nanos::MAX;
+    for Opened { mut reader, mut batch, .. } in open_traces(config)? {
+        while !batch.is_empty() {
+            begin = batch.iter().map(|request| request.time).fold(begin, Nanos::min);
+            reader.next_batch(&mut batch).map_err(trace_failure)?;
+        }
+    }
+    read_traces(document, config, open_traces(config)?, begin, keeps)?
+        .ok_or_else(|| Failure::new("a trace has changed while it was read"))
+}
+
+/// Each trace once, however many volumes name it.
+fn open_traces(config: &PlanConfig) -> Result<Vec<Opened<'_>>, Failure> {
+    let mut all: Vec<Opened<'_>> = Vec::new();
     for (at, volume) in config.volumes.iter().enumerate() {
-        if collected[at].is_some() {
+        let trace = &volume.trace;
+        if let Some(known) = all.iter_mut().find(|known| known.trace == trace) {
+            known.sharing.push(at);
             continue;
         }
-        let sharing: Vec<usize> =
-            (at..config.volumes.len()).filter(|other| config.volumes[*other].trace == volume.trace).collect();
-        for (index, loaded) in read_trace(document, config, &volume.trace, &sharing, keeps)? {
+        let options = ReadOptions {
+            format: trace.format,
+            skip_malformed: trace.skip_malformed,
+            ids: trace.ids,
+            page_size: config.block_size,
+            event: trace.event,
+            read_ahead: trace.read_ahead,
+            time_unit: trace.time_unit,
+        };
+        let mut reader = TraceReader::open(input::open(&trace.paths)?, &options).map_err(trace_failure)?;
+        if !reader.format().has_time() {
+            let path = trace.paths[0].display();
+            return Err(Failure::new(format!("`{path}` is a {} trace, which has no times", reader.format()))
+                .with_hint("a plan needs load over time; `forebay mrc` needs none"));
+        }
+        let mut batch = Vec::new();
+        reader.next_batch(&mut batch).map_err(trace_failure)?;
+        all.push(Opened { trace, sharing: vec![at], reader, batch });
+    }
+    Ok(all)
+}
+
+/// Reads all of them, with times since `begin`; `None` where a request is earlier.
+fn read_traces(
+    document: &Document,
+    config: &PlanConfig,
+    opened: Vec<Opened<'_>>,
+    begin: Nanos,
+    keeps: bool,
+) -> Result<Option<Vec<Loaded>>, Failure> {
+    let mut collected: Vec<Option<Loaded>> = config.volumes.iter().map(|_| None).collect();
+    for trace in opened {
+        let Some(volumes) = read_trace(document, config, trace, begin, keeps)? else { return Ok(None) };
+        for (index, loaded) in volumes {
             collected[index] = Some(loaded);
         }
     }
-    Ok(collected.into_iter().map(|volume| volume.expect("every volume has a trace")).collect())
+    Ok(Some(collected.into_iter().map(|volume| volume.expect("every volume has a trace")).collect()))
 }
 
-/// Reads one trace into the plan's volumes number `sharing`.
+/// Reads one trace into the plan's volumes that share it; `None` where a request is earlier than `begin`.
 fn read_trace(
     document: &Document,
     config: &PlanConfig,
-    trace: &TraceConfig,
-    sharing: &[usize],
+    opened: Opened<'_>,
+    begin: Nanos,
     keeps: bool,
-) -> Result<Vec<(usize, Loaded)>, Failure> {
-    let options = ReadOptions {
-        format: trace.format,
-        skip_malformed: trace.skip_malformed,
-        ids: trace.ids,
-        page_size: config.block_size,
-        event: trace.event,
-        read_ahead: trace.read_ahead,
-        time_unit: trace.time_unit,
-    };
-    let mut reader = TraceReader::open(input::open(&trace.paths)?, &options).map_err(trace_failure)?;
-    if !reader.format().has_time() {
-        let path = trace.paths[0].display();
-        return Err(Failure::new(format!("`{path}` is a {} trace, which has no times", reader.format()))
-            .with_hint("a plan needs load over time; `forebay mrc` needs none"));
-    }
+) -> Result<Option<Vec<(usize, Loaded)>>, Failure> {
+    let Opened { trace, sharing, mut reader, mut batch } = opened;
     let block_size = reader.natural_block().unwrap_or(config.block_size);
     let mut streams: Vec<Stream> = sharing
         .iter()
         .map(|index| Stream::new(*index, &config.volumes[*index], config, block_size, keeps))
         .collect();
-    let mut batch = Vec::new();
     let (mut count, mut earliest, mut latest) = (0u64, Nanos::MAX, Nanos::ZERO);
-    while reader.next_batch(&mut batch).map_err(trace_failure)? > 0 {
+    while !batch.is_empty() {
+        if batch.iter().any(|request| request.time < begin) {
+            return Ok(None);
+        }
+        batch.iter_mut().for_each(|request| request.time = request.time.saturating_since(begin));
         count += batch.len() as u64;
         let times = batch.iter().map(|request| request.time);
         (earliest, latest) = times.fold((earliest, latest), |(a, b), time| (a.min(time), b.max(time)));
@@ -93,6 +145,7 @@ fn read_trace(
                 stream.add(request).context(format_args!("`{}`", trace.paths[0].display()))?;
             }
         }
+        reader.next_batch(&mut batch).map_err(trace_failure)?;
     }
     input::tell_early(&reader);
     if count > 1 && earliest == latest {
@@ -134,7 +187,7 @@ fn read_trace(
         let recording = recording.context(format_args!("`{path}`"))?;
         volumes.push((index, Loaded { volume: stream.finish(volume, config, block_size, end), recording }));
     }
-    Ok(volumes)
+    Ok(Some(volumes))
 }
 
 fn nothing_found(document: &Document, volume: &VolumeConfig, reader: &TraceReader) -> Failure {
@@ -254,7 +307,7 @@ impl Stream {
         let window = request.time.0 / self.window.0;
         if window >= WINDOWS_MAX {
             return Err(Failure::new(format!(
-                "a request at {} makes more than {WINDOWS_MAX} windows of {}",
+                "a request {} behind the first makes more than {WINDOWS_MAX} windows of {}",
                 request.time, self.window
             ))
             .with_hint("set a larger `window`, or look at the times with `forebay trace info`"));
