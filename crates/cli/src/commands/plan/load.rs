@@ -5,7 +5,7 @@ use super::recording::{Kept, Recording};
 use crate::document::Document;
 use crate::failure::{Context, Failure};
 use crate::input::{self, trace_failure};
-use crate::output::say;
+use crate::output::{count, say};
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
 use forebay_locality::{
     CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
@@ -29,6 +29,8 @@ const CURVE_POINTS_MAX: usize = 2_000;
 /// A volume with what its trace says.
 pub(super) struct Loaded {
     pub(super) volume: PlanVolume,
+    /// What is to be known of the order of its requests, in a sentence.
+    pub(super) disorder: Option<String>,
     /// Its requests, where they are to be played.
     pub(super) recording: Option<Recording>,
 }
@@ -185,7 +187,9 @@ fn read_trace(
         let (kept, path) = (stream.kept.take(), trace.paths[0].display());
         let recording = kept.map(|kept| kept.finish().map_err(Failure::new)).transpose();
         let recording = recording.context(format_args!("`{path}`"))?;
-        volumes.push((index, Loaded { volume: stream.finish(volume, config, block_size, end), recording }));
+        let disorder = stream.steps_back.disorder(&volume.name);
+        let volume = stream.finish(volume, config, block_size, end);
+        volumes.push((index, Loaded { volume, disorder, recording }));
     }
     Ok(Some(volumes))
 }
@@ -213,6 +217,39 @@ fn instant(volume: &VolumeConfig, config: &PlanConfig, block_size: BlockSize) ->
     Nanos::from_secs_f64(service * INSTANT_SERVICES).clamp(Nanos(1), Nanos(config.window.0 / 20))
 }
 
+/// Requests whose time lies before that of an earlier one.
+#[derive(Default)]
+struct StepsBack {
+    requests: u64,
+    stepped: u64,
+    latest: Nanos,
+    /// By how much one of them lies before, at most.
+    most: Nanos,
+}
+
+impl StepsBack {
+    fn add(&mut self, time: Nanos) {
+        self.requests += 1;
+        self.stepped += u64::from(time < self.latest);
+        self.most = self.most.max(self.latest.saturating_since(time));
+        self.latest = self.latest.max(time);
+    }
+
+    /// What that does to the plan of `volume`; `None` where the times are in order.
+    fn disorder(&self, volume: &str) -> Option<String> {
+        (self.stepped > 0).then(|| {
+            format!(
+                "The times of {} of the {} requests of {volume} lie before that of one ahead of them in its trace, by up to {}: windows count each at \
+                 its time, but the curve, what goes on behind what, and what comes in bursts are taken in the trace's order. Files that are read as \
+                 one trace (`trace` as an array) are merged by time.",
+                count(self.stepped),
+                count(self.requests),
+                self.most
+            )
+        })
+    }
+}
+
 /// What is collected for one volume of the plan.
 struct Stream {
     index: usize,
@@ -237,6 +274,7 @@ struct Stream {
     reads: u64,
     reads_sequential: u64,
     kept: Option<Kept>,
+    steps_back: StepsBack,
 }
 
 impl Stream {
@@ -274,6 +312,7 @@ impl Stream {
             reads: 0,
             reads_sequential: 0,
             kept: keeps.then(Kept::default),
+            steps_back: StepsBack::default(),
         }
     }
 
@@ -304,6 +343,7 @@ impl Stream {
         if let Some(kept) = &mut self.kept {
             kept.add(request).map_err(Failure::new)?;
         }
+        self.steps_back.add(request.time);
         let window = request.time.0 / self.window.0;
         if window >= WINDOWS_MAX {
             return Err(Failure::new(format!(

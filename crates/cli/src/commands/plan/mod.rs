@@ -8,7 +8,7 @@ mod show;
 mod simulate;
 
 use crate::failure::{Context, Failure};
-use crate::output::{self, OutputArgs, writable, write_chart, write_report};
+use crate::output::{self, OutputArgs, say, writable, write_chart, write_report};
 use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
@@ -51,8 +51,13 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
     let (document, config) = PlanConfig::read(&args.file)?;
     let devices = args.simulate.then(|| devices::devices(&document, &config)).transpose()?;
     let loaded = load::read_volumes(&document, &config, args.simulate)?;
-    let (volumes, recordings): (Vec<_>, Vec<_>) =
-        loaded.into_iter().map(|loaded| (loaded.volume, loaded.recording)).unzip();
+    let (mut volumes, mut recordings, mut disorder) = (Vec::new(), Vec::new(), Vec::new());
+    for loaded in loaded {
+        volumes.push(loaded.volume);
+        recordings.extend(loaded.recording);
+        disorder.extend(loaded.disorder);
+    }
+    disorder.iter().for_each(|told| say(format_args!("warning: {told}")));
     let input = PlanInput {
         volumes,
         origins: config.origins.into_iter().map(|known| known.origin).collect(),
@@ -61,8 +66,8 @@ pub(crate) fn run(args: &PlanArgs) -> Result<(), Failure> {
         chunk: config.chunk,
         margin: config.margin,
     };
-    let plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
-    let recordings: Vec<recording::Recording> = recordings.into_iter().flatten().collect();
+    let mut plan = forebay_control::plan::plan(&input).context(format_args!("`{}`", args.file.display()))?;
+    plan.basis.extend(disorder);
     let simulated = devices
         .map(|devices| simulate::simulate(&input, &plan, devices, recordings, config.first_window, args.seed))
         .transpose()
