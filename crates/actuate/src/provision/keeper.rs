@@ -36,6 +36,8 @@ const MARK: &str = "FOREBAY_APPLIANCE";
 const SAID_BYTES_MAX: usize = 1000;
 /// What is read of a log, at most (ours): an appliance that starts says far less.
 const LOG_BYTES_MAX: u64 = 1 << 20;
+/// What is told of an appliance that has said nothing.
+pub(super) const NOTHING: &str = "nothing";
 /// One look at an appliance takes no longer (ours).
 const LOOK: Duration = Duration::from_secs(1);
 /// Before the deadline of a stop it is no longer waited politely (ours).
@@ -492,7 +494,7 @@ fn log(folder: &Path) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// The end of what an appliance said, in one line. Of a kernel that panics the reason is told, which it says first.
+/// The end of what an appliance said, in one line, without its warnings where it tells an error. Of a kernel that panics the reason is told, which it says first.
 fn said(folder: &Path) -> String {
     let log = log(folder);
     let lines: Vec<&str> = log.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
@@ -500,8 +502,11 @@ fn said(folder: &Path) -> String {
         return (*panic).to_owned();
     }
     if lines.is_empty() {
-        return "nothing".to_owned();
+        return NOTHING.to_owned();
     }
+    let is_told = lines.iter().any(|line| line.starts_with("error: "));
+    let lines: Vec<&str> =
+        lines.into_iter().filter(|line| !(is_told && line.starts_with("warning: "))).collect();
     let all = lines.join(" | ");
     all[all.ceil_char_boundary(all.len().saturating_sub(SAID_BYTES_MAX))..].to_owned()
 }
@@ -555,6 +560,9 @@ mod tests {
             long.len() <= SAID_BYTES_MAX && long.ends_with("| last") && !long.contains("first"),
             "{long}"
         );
+        let warned = "warning: the system lets it have 4096 files open\n";
+        assert_eq!(said(&format!("{warned}error: no origin\nPower down")), "error: no origin | Power down");
+        assert_eq!(said(warned), warned.trim());
         assert_eq!(said("a\nKernel panic - no init\nb"), "Kernel panic - no init");
     }
 

@@ -10,7 +10,7 @@ use super::keeper::{Keeper, Launch, Ports, json, read, write};
 use super::local::over_tcp;
 use super::qemu::{
     GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
-    option,
+    naming_image, option,
 };
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
@@ -293,9 +293,11 @@ impl Provider for Libvirt {
         });
         let error = match started {
             Err(error @ (ProvisionError::Died { .. } | ProvisionError::NotInTime { .. })) => error,
-            others => return others,
+            others => return others.map_err(|error| naming_image(error, &self.image)),
         };
-        let Some(other) = self.taken_by(&order.id, &uuid, deadline) else { return Err(error) };
+        let Some(other) = self.taken_by(&order.id, &uuid, deadline) else {
+            return Err(naming_image(error, &self.image));
+        };
         let reason = format!(
             "the libvirt at `{}` has a domain `{}` already, with the UUID `{other}`, which is not this controller's: rename it there or remove it, or name a libvirt in `connection` that is this controller's alone",
             self.connection,

@@ -4,7 +4,7 @@
 //! address of this host lead to its NBD and its control API. The order is handed over past the command line. Nothing of it outlives it.
 
 use super::configuration::{Listeners, configuration};
-use super::keeper::{Keeper, Launch, Ports};
+use super::keeper::{Keeper, Launch, NOTHING, Ports};
 use super::local::over_tcp;
 use super::{Provider, ProvisionError, refuse_port};
 use crate::qmp::Qmp;
@@ -213,11 +213,27 @@ pub(super) fn inner_configuration(order: &ApplianceOrder, room: Bytes) -> Result
     Ok(configuration(&seen_from_inside(order)?, room, &listeners))
 }
 
+/// The error, with which image it was, where that may be why: what the kernel or the first process says names none of the host's files.
+pub(super) fn naming_image(mut error: ProvisionError, image: &Image) -> ProvisionError {
+    if let ProvisionError::Died { said, .. } | ProvisionError::NotInTime { said, .. } = &mut error
+        && (said == NOTHING || ["Kernel panic", "kernel module"].iter().any(|words| said.contains(words)))
+    {
+        let (kernel, initramfs) = (image.kernel.display(), image.initramfs.display());
+        let booted = format!("; it was booted from `{kernel}` and `{initramfs}`");
+        said.push_str(&booted);
+        said.push_str(
+            ": if one is damaged, or they do not belong together, make them anew (`make appliance-image`)",
+        );
+    }
+    error
+}
+
 /// What QEMU says of a machine that does not serve.
 fn diagnose(folder: &Path) -> String {
     let deadline = Deadline::after(Duration::from_millis(200));
     // Through the open folder, since a socket's path is short.
     let held = File::open(folder);
+    let was_made = folder.join(MONITOR).exists();
     let folder = match &held {
         Ok(held) => PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())),
         Err(_) => folder.to_owned(),
@@ -228,7 +244,10 @@ fn diagnose(folder: &Path) -> String {
         Ok(status) => {
             format!("its hypervisor says that the machine is `{}`", status["status"].as_str().unwrap_or("?"))
         }
-        Err(error) => format!("its hypervisor hangs: {error}"),
+        Err(error) if was_made => format!("its hypervisor hangs: {error}"),
+        Err(_) => "its hypervisor hangs before it has made the socket of its monitor, or `program` does not run it: a script has to run \
+                   `qemu-system-x86_64` with the arguments that it is given, as in `exec qemu-system-x86_64 \"$@\"`"
+            .to_owned(),
     }
 }
 
@@ -265,7 +284,7 @@ impl Provider for Qemu {
                     tracing::warn!(id = %order.id, %error, "QEMU fails; it is tried with `{others}`");
                     accelerators = others;
                 }
-                (outcome, _) => return outcome,
+                (outcome, _) => return outcome.map_err(|error| naming_image(error, &self.image)),
             }
         }
     }
@@ -333,6 +352,38 @@ mod tests {
             let transport = order(&uri).volumes[0].origin.uri.transport.clone();
             assert_eq!(out_of_reach(&transport).is_some(), host != "nowhere.invalid", "{host}");
         }
+    }
+
+    #[test]
+    fn what_may_be_the_images_fault_is_told_with_its_files() {
+        let image = Image::in_folder(Path::new("/image"));
+        let died = |said: &str| {
+            let said = said.to_owned();
+            let error =
+                ProvisionError::Died { id: "a".parse().unwrap(), how: String::new(), failed: false, said };
+            naming_image(error, &image).to_string()
+        };
+        for said in ["Kernel panic - not syncing: No working init found.", "nothing"] {
+            let told = died(said);
+            let parts = [said, "`/image/vmlinuz`", "`/image/initramfs`", "`make appliance-image`"];
+            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        }
+        let other = died("error: volume `db` cannot be served");
+        assert!(!other.contains("image"), "{other}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_run_qemu_is_told_as_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = diagnose(folder.path());
+        assert!(
+            told.contains("`program` does not run it") && told.contains("exec qemu-system-x86_64"),
+            "{told}"
+        );
+        // It listens, and greets nobody.
+        let _listener = std::os::unix::net::UnixListener::bind(folder.path().join(MONITOR)).unwrap();
+        let told = diagnose(folder.path());
+        assert!(told.starts_with("its hypervisor hangs: QEMU does not answer"), "{told}");
     }
 
     #[test]
