@@ -243,12 +243,13 @@ const ON_THE_WIRE: &str = "an interface by which others reach the address";
 
 const AN_ADDRESS_OF_IT: &str = "the address of it at which appliances are reached";
 
-const AN_IMAGE: &str =
-    "the folder of an image, with `vmlinuz` and `initramfs` in it, as `make appliance-image` makes it";
+const AN_IMAGE: &str = "the folder of an image, with `vmlinuz` and `initramfs` in it, neither of them empty, as `make appliance-image` makes it";
 
 fn is_image(folder: &Path) -> bool {
     let Image { kernel, initramfs } = Image::in_folder(folder);
-    kernel.is_file() && initramfs.is_file()
+    [kernel, initramfs]
+        .iter()
+        .all(|file| std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.len() > 0))
 }
 
 /// What cannot be so of how appliances are had: the key, what it is, and what it may be.

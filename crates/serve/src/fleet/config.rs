@@ -399,7 +399,13 @@ mod tests {
         let address =
             |text: &str| route(&format!("type = \"address\", interface = \"eth0\", address = \"{text}\""));
         let long = "q".repeat(120);
+        // As a copy on a full disk leaves it.
+        let empty = folder.path().join("empty");
+        std::fs::create_dir(&empty).unwrap();
+        std::fs::write(empty.join("vmlinuz"), "").unwrap();
+        std::fs::write(empty.join("initramfs"), "not empty").unwrap();
         for ((from, to), told) in [
+            (provider("type = \"qemu\", image = \"empty\""), "in it, neither of them empty"),
             (provider("type = \"process\", program = \"./none\""), "host[0].provider.program`: `"),
             (provider("type = \"process\", program = \"\""), "host[0].provider.program`: ``"),
             // A name is looked for in PATH, whatever lies beside the file.
