@@ -368,7 +368,7 @@ impl History {
         self.peaks.len() >= 2 && self.season.is_none_or(|(asked, _)| asked != self.now)
     }
 
-    /// Looks for the season. Cost is `O(n^2)` in the buckets remembered: two milliseconds for the default.
+    /// Looks for the season. Cost is `O(n^2)` in the buckets remembered: some three milliseconds for the default.
     pub fn find_season(&mut self) {
         self.season = Some((self.now, season(self.loads.iter().copied())));
     }

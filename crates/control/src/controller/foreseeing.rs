@@ -15,7 +15,7 @@ use forebay_units::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Seasons looked for in one step: each costs two milliseconds (ours).
+/// Seasons looked for in one step: each costs some three milliseconds (ours).
 const SEASONS_PER_STEP: usize = 4;
 /// Buckets after its expected beginning in which a peak may still come (ours).
 const PATIENCE: u64 = 2;
