@@ -587,6 +587,17 @@ fn times_count_from_the_first_request_of_all_traces() {
     };
     near(&plan_of([1_100, 1_000])["volumes"][0]["requests_per_second"], 50.0);
     near(&plan_of([1_000, 1_100])["volumes"][0]["requests_per_second"], 50.0);
+    // A pipe is read once: 10,000 requests over the 100 s of the first half, and one window of ten that is at the beginning.
+    let pipe = folder.path().join("halves.pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let half = |from: u64| (0..5_000).map(move |at| (from * 1_000 + at * 20, at % 400));
+    let text = spc(half(1_100).chain(half(1_000)));
+    let path = plan_file(&folder, "[[volume]]\nname = \"a\"\ntrace = \"halves.pipe\"\nformat = \"spc\"\n");
+    let writing = std::thread::spawn(move || std::fs::write(pipe, text));
+    let plan = json(PLAN, args(&[&"plan", &path, &"--json"]));
+    writing.join().unwrap().unwrap();
+    near(&plan["volumes"][0]["requests_per_second"], 100.0);
 }
 
 /// Two volumes that are read at once, one file behind the other and sorted by time: the same load to the simulator.

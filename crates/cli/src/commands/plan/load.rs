@@ -14,6 +14,7 @@ use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeInd
 use forebay_units::{BlockSize, Bytes, Nanos};
 use forebay_workload::Streams;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 /// More windows than this in one trace are taken for a mistake in `window` or in the trace's times (ours): 1.2 years of 10 s.
@@ -47,7 +48,7 @@ struct Opened<'a> {
 /// The plan's volumes with what their traces say, in the order of the file; with their requests if `keeps` them.
 ///
 /// Times count from the earliest request of all traces. That is looked for among their first ones; where a later one is earlier still, all
-/// are read once more for it.
+/// are read once more for it. Pipes are not: of what comes through one, such a request counts as one at the beginning.
 pub(super) fn read_volumes(
     document: &Document,
     config: &PlanConfig,
@@ -55,7 +56,11 @@ pub(super) fn read_volumes(
 ) -> Result<Vec<Loaded>, Failure> {
     let opened = open_traces(config)?;
     let begin = opened.iter().flat_map(|opened| &opened.batch).map(|request| request.time).min();
-    if let Some(loaded) = read_traces(document, config, opened, begin.unwrap_or_default(), keeps)? {
+    let may_read_again =
+        config.volumes.iter().all(|volume| volume.trace.paths.iter().all(|path| is_kept(path)));
+    if let Some(loaded) =
+        read_traces(document, config, opened, begin.unwrap_or_default(), may_read_again, keeps)?
+    {
         return Ok(loaded);
     }
     let mut begin = Nanos::MAX;
@@ -65,8 +70,13 @@ pub(super) fn read_volumes(
             reader.next_batch(&mut batch).map_err(trace_failure)?;
         }
     }
-    read_traces(document, config, open_traces(config)?, begin, keeps)?
+    read_traces(document, config, open_traces(config)?, begin, true, keeps)?
         .ok_or_else(|| Failure::new("a trace has changed while it was read"))
+}
+
+/// Whether what is read there is there afterwards.
+fn is_kept(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file() || metadata.is_dir())
 }
 
 /// Each trace once, however many volumes name it.
@@ -100,17 +110,20 @@ fn open_traces(config: &PlanConfig) -> Result<Vec<Opened<'_>>, Failure> {
     Ok(all)
 }
 
-/// Reads all of them, with times since `begin`; `None` where a request is earlier.
+/// Reads all of them, with times since `begin`; `None` where a request is earlier, and they may be read again.
 fn read_traces(
     document: &Document,
     config: &PlanConfig,
     opened: Vec<Opened<'_>>,
     begin: Nanos,
+    may_read_again: bool,
     keeps: bool,
 ) -> Result<Option<Vec<Loaded>>, Failure> {
     let mut collected: Vec<Option<Loaded>> = config.volumes.iter().map(|_| None).collect();
     for trace in opened {
-        let Some(volumes) = read_trace(document, config, trace, begin, keeps)? else { return Ok(None) };
+        let Some(volumes) = read_trace(document, config, trace, begin, may_read_again, keeps)? else {
+            return Ok(None);
+        };
         for (index, loaded) in volumes {
             collected[index] = Some(loaded);
         }
@@ -118,12 +131,13 @@ fn read_traces(
     Ok(Some(collected.into_iter().map(|volume| volume.expect("every volume has a trace")).collect()))
 }
 
-/// Reads one trace into the plan's volumes that share it; `None` where a request is earlier than `begin`.
+/// Reads one trace into the plan's volumes that share it; `None` where a request is earlier than `begin`, and it may be read again.
 fn read_trace(
     document: &Document,
     config: &PlanConfig,
     opened: Opened<'_>,
     begin: Nanos,
+    may_read_again: bool,
     keeps: bool,
 ) -> Result<Option<Vec<(usize, Loaded)>>, Failure> {
     let Opened { trace, sharing, mut reader, mut batch } = opened;
@@ -134,7 +148,7 @@ fn read_trace(
         .collect();
     let (mut count, mut earliest, mut latest) = (0u64, Nanos::MAX, Nanos::ZERO);
     while !batch.is_empty() {
-        if batch.iter().any(|request| request.time < begin) {
+        if may_read_again && batch.iter().any(|request| request.time < begin) {
             return Ok(None);
         }
         batch.iter_mut().for_each(|request| request.time = request.time.saturating_since(begin));
