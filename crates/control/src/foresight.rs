@@ -540,6 +540,24 @@ mod tests {
         }
     }
 
+    /// Of more peaks than are remembered those of two weeks ago are the last, say.
+    #[test]
+    fn of_what_was_forgotten_of_peaks_it_is_not_said_that_none_was_there() {
+        let rules = ForesightRules { bucket_intervals: 1, ..ForesightRules::default() };
+        let foreseen = |others: u64| {
+            let mut history = History::default();
+            (0..401).for_each(|_| _ = history.push(10.0, &rules));
+            history.season = Some((400, Some(Season { period: 100, confidence: 0.8 })));
+            // Now is 401, and it is needed at 402: as at 202 and 302, and as nothing says at 2 and 102.
+            let needed = |from: u64| Peak { until: Some(from + 1), ..peak(from, 1) };
+            history.peaks.extend([202, 302].map(needed));
+            history.peaks.extend((0..others).map(|at| needed(310 + at)));
+            history.foresee(&rules).map(|foreseen| (foreseen.from, foreseen.confidence))
+        };
+        assert_eq!(foreseen(0), None, "needed in two of four seasons, which is half of .8");
+        assert_eq!(foreseen(PEAKS_MAX as u64 - 2), Some((402, 0.8)));
+    }
+
     /// A controller that is started anew in every bucket, and is away for less than one each time, sees the season where it is.
     #[test]
     fn buckets_stay_where_they_are_over_times_in_which_nobody_looks() {

@@ -23,7 +23,7 @@ mod ssh;
 pub use health::{ProbeError, probe};
 pub use libvirt::Libvirt;
 pub use local::LocalProcess;
-pub use qemu::{Image, Qemu, out_of_reach};
+pub use qemu::{Image, Qemu, SOCKET_BYTES_MAX, out_of_reach};
 pub use ssh::{GREETING, Ssh, answer_host};
 
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, OrderError, Running};

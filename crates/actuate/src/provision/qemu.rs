@@ -36,7 +36,7 @@ pub(super) const READY: &str = "ready: ";
 /// The socket of QEMU's monitor, in the appliance's folder.
 const MONITOR: &str = "qmp.sock";
 /// The path of a socket has as many bytes at most (unix(7)).
-const SOCKET_BYTES_MAX: usize = 107;
+pub const SOCKET_BYTES_MAX: usize = 107;
 
 /// A kernel and a first file system, as `make appliance-image` makes them.
 #[derive(Clone, Debug, PartialEq, Eq)]

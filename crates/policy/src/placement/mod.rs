@@ -315,7 +315,9 @@ impl Placement {
 
     /// A client's read of `length` bytes, or a part of one, is answered by a cache above: it is none of what is counted here, but a sequential run goes on over it. `O(1)`.
     pub fn passed(&mut self, volume: u32, offset: u64, length: u64) {
-        self.runs.goes_on(volume, offset, offset.saturating_add(length));
+        if length > 0 {
+            self.runs.goes_on(volume, offset, offset.saturating_add(length));
+        }
     }
 
     fn touch(&mut self, now: Nanos, chunk: Chunk, writes: bool, on: bool, sequential: bool) -> Touch {

@@ -27,8 +27,7 @@ const OBJECTIVES_MAX: usize = 16;
 pub(crate) const NAME_BYTES_MAX: usize = 255;
 /// Of the volumes of one daemon.
 pub(crate) const BLOCK_SIZE_MAX: Bytes = Bytes::kib(64);
-/// What Linux takes.
-pub(crate) const SOCKET_BYTES_MAX: usize = 107;
+pub(crate) use forebay_actuate::provision::SOCKET_BYTES_MAX;
 
 /// Adds everything that is wrong with `config` to `findings`.
 pub(super) fn check(config: &Config, findings: &mut Vec<Finding>) {

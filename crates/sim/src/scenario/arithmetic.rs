@@ -50,7 +50,7 @@ impl Capacity {
 
     /// `servers` in words.
     pub(super) fn who(&self) -> String {
-        if self.is_parity { "the parity disk, 1".to_owned() } else { self.servers.to_string() }
+        if self.is_parity { "1 parity disk".to_owned() } else { self.servers.to_string() }
     }
 }
 

@@ -126,7 +126,6 @@ impl Volume {
                 continue;
             }
             if client == NONE {
-                self.passed(world, asked.first..block);
                 let bytes = asked.bytes as u32;
                 client = world.clients.insert(Client {
                     started,
@@ -147,12 +146,13 @@ impl Volume {
             }
             if run.end != block {
                 self.fill(world, run.clone(), client);
+                self.passed(world, run.end..block);
                 run = block..block;
             }
             run.end = block + 1;
         }
         if client == NONE {
-            self.passed(world, asked.first..asked.end);
+            self.passed(world, run.end..asked.end);
             let answered = now + world.hit_latency;
             let at = self.back(world, answered, false, asked.bytes);
             self.recorder.hit(now, answered, at.saturating_since(started));
@@ -160,19 +160,16 @@ impl Volume {
         }
         let rest = run.end..asked.end;
         self.fill(world, run, client);
-        if rest.start > asked.first {
-            self.passed(world, rest);
-        }
+        self.passed(world, rest);
         self.recorder.more_outstanding(now, false);
         self.pump(world);
         None
     }
 
-    /// Memory answers these blocks, where there is a tier: sequential runs go on over them.
+    /// Memory has these blocks, or they are on their way for others: where there is a tier, sequential runs go on over them.
     fn passed(&self, world: &mut World, blocks: Range<u64>) {
         if let Some(tier) = &mut world.tier
             && tier.serves(self.number)
-            && !blocks.is_empty()
         {
             let (start, end) = (self.byte(blocks.start), self.byte(blocks.end));
             tier.placement.passed(self.number, start, end - start);

@@ -4,11 +4,13 @@ use super::{Cache, Volume, World};
 use crate::calendar::Planned;
 use crate::load::Asked;
 use crate::origin::Origin;
-use crate::scenario::{OriginKind, OriginTable, Replacement};
+use crate::scenario::{OriginKind, OriginTable, Replacement, TierTable};
+use crate::tier::Tier;
 use forebay_control::{VolumeId, ZoneRange};
 use forebay_locality::{LiveConfig, LiveObserver};
 use forebay_policy::PolicyKind;
-use forebay_units::{BlockSize, Nanos};
+use forebay_policy::placement::Admission;
+use forebay_units::{BlockSize, Bytes, Nanos};
 
 /// A volume of 256 blocks with a cache of `quota` of them under LRU, on sixteen servers.
 pub(crate) fn volume_of(quota: u64, service: Nanos) -> (World, Volume) {
@@ -166,4 +168,28 @@ fn reads_of_parts_of_blocks_in_their_order_are_sequential() {
     let (seen, _) = volume.recorder.end(VolumeId(0), at(10_000), statistics, false, &locality);
     // All but the first.
     assert_eq!((seen.arrivals, seen.sequential_share), (16, 15.0 / 16.0));
+}
+
+#[test]
+fn a_sequential_run_goes_on_over_what_memory_has() {
+    let (mut world, mut volume) = volume_of(256, Nanos::micros(1));
+    let flash = OriginTable { service: Some(Nanos::micros(1)), ..OriginTable::new("f", OriginKind::Servers) };
+    world.origins.push(Origin::new(&flash, 1).unwrap());
+    let read = |world: &mut World, volume: &mut Volume, first: u64, blocks: u64| {
+        let (offset, bytes) = (first << 12, blocks << 12);
+        let asked = Asked { first, end: first + blocks, offset, bytes, writes: false };
+        volume.ask(world, asked, 0, world.now);
+        let until = world.now + Nanos::millis(1);
+        run(volume, world, until);
+    };
+    [3, 4, 7, 11].into_iter().for_each(|block| read(&mut world, &mut volume, block, 1));
+    let table = TierTable { admission: Admission::Threshold(1), ..TierTable::new("f", Bytes::mib(1)) };
+    world.tier = Some(Box::new(Tier::new(&table, 1, vec![volume.home()], vec![true]).unwrap()));
+    // All of it is there; the first part; the middle; the end.
+    for (first, blocks) in [(0, 1), (1, 1), (2, 1), (3, 2), (5, 2), (7, 2), (9, 1), (10, 3), (13, 1)] {
+        read(&mut world, &mut volume, first, blocks);
+    }
+    let statistics = world.tier.unwrap().placement.statistics();
+    // Blocks 0, 1, 2, 5 and 6, 8, 9, 10, 12, 13: the first is no run yet.
+    assert_eq!((statistics.reads, statistics.sequential), (9, 8), "{statistics:?}");
 }

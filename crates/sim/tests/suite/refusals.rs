@@ -98,7 +98,7 @@ fn the_share_of_hits_that_is_needed_counts_what_writes_cost_and_that_no_hit_spar
     );
     let error = on_fixed_disks(4, "", &open(60, 0.0)).check().expect_err("50/s are served").to_string();
     assert!(
-        error.contains("and the parity disk, 1 at 10ms each serve 50 at most, at 2.0 accesses a request"),
+        error.contains("and 1 parity disk at 10ms each serve 50 at most, at 2.0 accesses a request"),
         "{error}"
     );
     // What is written alone is refused where no order serves it.

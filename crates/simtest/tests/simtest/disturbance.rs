@@ -132,12 +132,7 @@ impl World {
             range,
             is_flush: *operation == OriginOperation::Flush,
             is_change: operation.changes_content(),
-            is_forced: matches!(
-                operation,
-                OriginOperation::Write { fua: true, .. }
-                    | OriginOperation::Trim { fua: true, .. }
-                    | OriginOperation::WriteZeroes { fua: true, .. }
-            ),
+            is_forced: operation.fua(),
             version: match operation {
                 OriginOperation::Write { offset, data, .. } => {
                     let cell = self.volumes[index].origin.cell;

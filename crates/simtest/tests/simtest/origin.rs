@@ -221,12 +221,7 @@ impl SimOrigin {
             }
         }
         if operation.changes_content() {
-            let fua = matches!(
-                operation,
-                OriginOperation::Write { fua: true, .. }
-                    | OriginOperation::Trim { fua: true, .. }
-                    | OriginOperation::WriteZeroes { fua: true, .. }
-            );
+            let fua = operation.fua();
             for cell in self.cells(operation.range()) {
                 let version = match operation {
                     OriginOperation::WriteZeroes { .. } => 0,

@@ -119,7 +119,7 @@ impl VolumeMachine {
     pub fn take_flash_submissions(&mut self, now: Nanos, requests: &mut Vec<OriginRequest>) {
         while let Some(write) = self.flash.as_mut().and_then(FlashPartition::take_write) {
             let kind = Kind::Demotion { sequence: write.sequence };
-            let (flush, failures_seen) = (None, self.failures_seen());
+            let (flush, failures_seen) = (None, self.overlapping.seen());
             let key =
                 self.in_flight.insert(super::InFlight { kind, submitted_at: now, flush, failures_seen });
             self.at_flash += 1;

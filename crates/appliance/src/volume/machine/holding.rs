@@ -223,7 +223,7 @@ impl VolumeMachine {
             self.hold = Some(Hold::Held);
             return;
         }
-        let (flush, failures_seen) = (Some(self.overlapping.send()), self.failures_seen());
+        let (flush, failures_seen) = (Some(self.overlapping.send()), self.overlapping.seen());
         let kind = Kind::HoldFlush { told: None };
         let key = self.in_flight.insert(InFlight { kind, submitted_at: now, flush, failures_seen });
         self.observer.counters.origin_requests += 1;

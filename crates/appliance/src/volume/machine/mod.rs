@@ -389,7 +389,7 @@ impl VolumeMachine {
 
     fn enqueue(&mut self, kind: Kind) -> SlabKey {
         let is_flash = kind.is_flash();
-        let failures_seen = self.failures_seen();
+        let failures_seen = self.overlapping.seen();
         let entry = InFlight { kind, submitted_at: Nanos::ZERO, flush: None, failures_seen };
         let key = self.in_flight.insert(entry);
         if is_flash {

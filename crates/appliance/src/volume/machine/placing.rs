@@ -159,20 +159,11 @@ impl VolumeMachine {
         }
     }
 
-    /// Memory answers a client's read, or the first part of it.
-    #[cold]
-    #[inline(never)]
-    fn passed_placement(&mut self, range: ByteRange) {
-        if let Some(placement) = self.placed.as_mut().and_then(|placed| placed.placement.as_mut()) {
-            placement.passed(VOLUME, range.offset, range.length);
-        }
-    }
-
     /// Memory answers a client's read, or the first part of it: sequential runs go on over that.
     #[inline]
     pub(super) fn passed(&mut self, range: ByteRange) {
-        if self.placed.is_some() && range.length > 0 {
-            self.passed_placement(range);
+        if let Some(Placed { placement: Some(placement), .. }) = &mut self.placed {
+            placement.passed(VOLUME, range.offset, range.length);
         }
     }
 

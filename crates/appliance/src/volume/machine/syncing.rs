@@ -1,6 +1,5 @@
 //! Flushes: what the origin says to them, and who has to hear of one that failed.
 
-use super::super::flushes::FailuresSeen;
 use super::super::request::{Errno, Reply};
 use super::ending::LastFlush;
 use super::{HoldError, InFlight, Kind, VolumeMachine};
@@ -16,9 +15,9 @@ pub(super) struct OwedError {
 
 /// Why a flush failed.
 #[derive(Debug)]
-pub(super) struct FlushFailure {
+struct FlushFailure {
     errno: Errno,
-    pub(super) reason: String,
+    reason: String,
     /// Whether the origin may say so only once.
     is_said_once: bool,
     /// Whether it was another one that the origin failed, of which others hear.
@@ -119,10 +118,5 @@ impl VolumeMachine {
             Kind::LastFlush => self.last_flush = LastFlush::Ended(result.map_err(|failure| failure.reason)),
             _ => unreachable!("only flushes end so"),
         }
-    }
-
-    /// For a request that is made now.
-    pub(super) fn failures_seen(&self) -> FailuresSeen {
-        self.overlapping.seen()
     }
 }
