@@ -7,6 +7,7 @@
 
 use crate::appliance::{Appliance, CommandError, WorkerGone};
 use crate::driver::{Message, RetargetError};
+use crate::volume::Leave;
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
 };
@@ -22,21 +23,32 @@ const COMPARED_BLOCKS: u64 = 16;
 /// How much longer than it may take a volume is held, so that it goes on with the new origin once that was read (ours).
 const GRACE: Duration = Duration::from_secs(2);
 
+/// How often it is seen whether the old origin is there still (ours: little beside what is waited for).
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// How an origin is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetargetOptions {
     /// How long it may take at most, the time for which clients may wait included. Default 5 s.
     pub timeout: Duration,
+    /// For how long the old origin may refuse connections ([`Origin::refused_for`]) until it is not waited for any more: nobody is there who could complete what
+    /// is at it. Default: for as long as it may take, since who serves it may be about to begin anew.
+    pub refused: Duration,
     /// Nothing that was asked of the old origin can change data any more, because it was fenced: it is left at once, without a flush, also if it
-    /// does not answer. Changes that it was sent and has not answered fail. Default: no.
+    /// does not answer. Changes that it was sent and has not answered are asked of the next one. Default: no.
     pub settled: bool,
-    /// Forgets what is cached, for who does not want to rely on both being the same data. Default: what is cached stays.
+    /// Forgets what is cached, for who does not want to rely on both being the same data; changes that the old origin may have made fail then, if it is `settled`. Default: what is cached stays.
     pub drops_cache: bool,
 }
 
 impl Default for RetargetOptions {
     fn default() -> RetargetOptions {
-        RetargetOptions { timeout: Duration::from_secs(5), settled: false, drops_cache: false }
+        RetargetOptions {
+            timeout: Duration::from_secs(5),
+            refused: Duration::MAX,
+            settled: false,
+            drops_cache: false,
+        }
     }
 }
 
@@ -89,20 +101,35 @@ impl Appliance {
         let size = traits.size_bytes;
         let block_bytes = self.run(name, |machine, _| machine.block_size().bytes())?;
         if !options.settled {
-            self.flush_ahead(name, left())?.map_err(refused)?;
+            self.flush_ahead(name, left(), &|| is_lost(&*entry.origin, &options))?.map_err(refused)?;
         }
         let (reply, answer) = sync_channel(1);
         let timeout = left() + GRACE;
-        let hold = Message::Hold { volume: entry.volume, settled: options.settled, timeout, reply };
+        let leave = Leave { settled: options.settled, drops_cache: options.drops_cache };
+        let hold = Message::Hold { volume: entry.volume, leave, timeout, reply };
         self.inbox(entry.worker).send(hold);
-        let drain = answer.recv().map_err(|_| gone())?.map_err(refused)?;
+        let held = loop {
+            match answer.recv_timeout(LOOK_EVERY) {
+                Err(RecvTimeoutError::Disconnected) => return Err(gone().into()),
+                Ok(held) => break held,
+                Err(RecvTimeoutError::Timeout) if is_lost(&*entry.origin, &options) => {
+                    let (reply, released) = sync_channel(1);
+                    let go_on = Message::Resume { volume: entry.volume, origin: None, reply };
+                    self.inbox(entry.worker).send(go_on);
+                    let _ = released.recv();
+                    break Err(RetargetError::NobodyThere);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        let drain = held.map_err(refused)?;
         // Only now, when clients wait: a new origin that caches must not be asked for what they may still change behind its back.
         let compared = match options.settled || left().is_zero() {
             true if options.settled => Ok(()), // An origin that was fenced cannot be compared with.
             true => Err(RetargetError::TooLate),
             false => compare(&*entry.origin, &*origin, sampled(size, block_bytes), left()),
         };
-        let new = compared.is_ok().then(|| (origin.clone(), options.drops_cache));
+        let new = compared.is_ok().then(|| origin.clone());
         // Under the lock, so that the directory has the origin of who was last.
         let mut directory = self.write();
         let (reply, answer) = sync_channel(1);
@@ -121,15 +148,27 @@ impl Appliance {
         &self,
         name: &str,
         within: Duration,
+        is_lost: &dyn Fn() -> bool,
     ) -> Result<Result<(), RetargetError>, RetargetFailure> {
+        let until = Instant::now() + within;
         let (told, answer) = channel();
         self.run(name, move |machine, _| machine.flush_ahead(told))?;
-        Ok(match answer.recv_timeout(within) {
-            Ok(flushed) => flushed.map_err(RetargetError::from),
-            Err(RecvTimeoutError::Timeout) => Err(RetargetError::NotDrained { in_flight: 1 }),
-            Err(RecvTimeoutError::Disconnected) => Err(RetargetError::Gone),
-        })
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            return Ok(match answer.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(flushed) => flushed.map_err(RetargetError::from),
+                Err(RecvTimeoutError::Disconnected) => Err(RetargetError::Gone),
+                Err(RecvTimeoutError::Timeout) if is_lost() => Err(RetargetError::NobodyThere),
+                Err(RecvTimeoutError::Timeout) if left > LOOK_EVERY => continue,
+                Err(RecvTimeoutError::Timeout) => Err(RetargetError::NotDrained { in_flight: 1 }),
+            });
+        }
     }
+}
+
+/// Whether nobody is at the old origin who could complete what is at it, and nobody is waited for.
+fn is_lost(old: &dyn Origin, options: &RetargetOptions) -> bool {
+    !options.settled && old.refused_for().is_some_and(|refused| refused >= options.refused)
 }
 
 /// Blocks all over a volume: the first, the last, and some between that any two calls agree on.

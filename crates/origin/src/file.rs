@@ -75,7 +75,9 @@ fn ended(
 ) -> Result<Vec<u8>, OriginError> {
     result.map_err(|error| match error {
         FileError::Failed(error) => image.failed(what, range, &error),
-        error => OriginError::OutcomeUnknown { context: format!("{}: {error}", image.describe()) },
+        error => {
+            OriginError::OutcomeUnknown { context: format!("{}: {error}", image.describe()), asked: None }
+        }
     })
 }
 

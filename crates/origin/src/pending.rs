@@ -100,7 +100,10 @@ impl Drop for Pending {
     fn drop(&mut self) {
         if self.sink.is_some() {
             self.send(Err(if self.begun {
-                OriginError::OutcomeUnknown { context: "request was begun and never finished".into() }
+                OriginError::OutcomeUnknown {
+                    context: "request was begun and never finished".into(),
+                    asked: None,
+                }
             } else {
                 OriginError::Unreachable {
                     context: "origin closed before the request was begun".into(),

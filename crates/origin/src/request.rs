@@ -131,6 +131,8 @@ pub enum OriginError {
     OutcomeUnknown {
         /// What was being done, for the log.
         context: String,
+        /// What was asked for, where the origin still has it: once somebody has seen to it that nothing more comes of that, it may be asked of another way to the same data.
+        asked: Option<Box<OriginOperation>>,
     },
     /// The origin cannot be reached and the request was never sent.
     Unreachable {
@@ -155,7 +157,7 @@ impl fmt::Display for OriginError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OriginError::Failed { errno, context } => write!(f, "origin answered errno {errno}: {context}"),
-            OriginError::OutcomeUnknown { context } => {
+            OriginError::OutcomeUnknown { context, .. } => {
                 write!(f, "outcome unknown, connection lost: {context}")
             }
             OriginError::Unreachable { context, .. } => write!(f, "origin unreachable: {context}"),
@@ -252,6 +254,12 @@ pub trait Origin: Send + Sync {
     /// server of others.
     fn keeper(&self, own: RunId) -> Option<RunId> {
         Some(own)
+    }
+
+    /// For how long nobody has listened where it is: there is no connection, and each attempt at one was refused at once, as a machine does for a program that has ended. `None` where it
+    /// can be reached, where nobody answers at all, and for an origin without connections.
+    fn refused_for(&self) -> Option<std::time::Duration> {
+        None
     }
 
     /// What it has acknowledged and not flushed, if it knows.

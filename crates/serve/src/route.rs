@@ -39,6 +39,9 @@ pub struct RouteRequest {
     /// The old way was fenced: it is left at once, also if it does not answer.
     #[serde(default)]
     pub settled: bool,
+    /// For how long the old way may refuse connections, in seconds, until it is given up as one on which nobody is any more; for as long as the change may take unless set.
+    #[serde(default)]
+    pub refused_s: Option<f64>,
     /// Forget what is cached.
     #[serde(default)]
     pub drop_cache: bool,
@@ -342,6 +345,10 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
         return Err(refused("within_s", within.to_string(), "0 to 30".to_owned()));
     }
     let within = Duration::from_secs_f64(within);
+    let waits_refused = request.refused_s.unwrap_or(WITHIN_S_MAX);
+    if !(0.0..=WITHIN_S_MAX).contains(&waits_refused) {
+        return Err(refused("refused_s", waits_refused.to_string(), "0 to 30".to_owned()));
+    }
     let uri: Uri = request
         .to
         .parse()
@@ -392,8 +399,12 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
                 .map_err(|reason| RouteError::Unreachable { to: uri.shown().to_string(), reason })?;
         } else {
             let timeout = within.saturating_sub(began.elapsed());
-            let options =
-                RetargetOptions { timeout, settled: request.settled, drops_cache: request.drop_cache };
+            let options = RetargetOptions {
+                timeout,
+                refused: Duration::from_secs_f64(waits_refused),
+                settled: request.settled,
+                drops_cache: request.drop_cache,
+            };
             let done = match shared.appliance.retarget(volume, origin, options) {
                 Err(RetargetFailure::Command(CommandError::Unknown { .. })) => return Err(unknown()),
                 done => done?,

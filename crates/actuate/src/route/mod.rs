@@ -33,6 +33,8 @@ pub struct Passage {
     pub epoch: u64,
     /// Nothing that is out on the old path can change data any more, because it was fenced or stopped: it need not be drained.
     pub settled: bool,
+    /// Whether the old path may serve again once it refuses connections. Storage may be about to begin anew; an appliance that has ended does not come back, and nothing on it is waited for.
+    pub comes_back: bool,
 }
 
 /// How long neither path answered, at most.
@@ -180,7 +182,7 @@ mod tests {
     #[test]
     fn a_path_that_does_not_serve_is_told_without_the_secret_of_its_export() {
         let to = Endpoint::new("nbds://h1/db.0123456789abcdef@3".parse().unwrap());
-        let passage = Passage { to, epoch: 3, settled: true };
+        let passage = Passage { to, epoch: 3, settled: true, comes_back: true };
         let address = "10.0.0.9/24".parse().unwrap();
         let routes: [Box<dyn Route>; 2] = [
             Box::new(QmpRoute::raw("/nowhere", "node", "first")),

@@ -7,6 +7,9 @@ use crate::{Control, Deadline, Endpoint};
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// An appliance that has refused connections for so long has ended (ours: more than one attempt).
+const ENDED_AFTER_S: f64 = 1.0;
+
 /// The route of one volume through a permanent proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyRoute {
@@ -48,9 +51,12 @@ impl Route for ProxyRoute {
         }
         // The answer needs a moment as well; the API takes 30 s at most.
         let within = deadline.sooner_by(Duration::from_millis(20)).left().as_secs_f64().min(30.0);
-        let body = json!({
+        let mut body = json!({
             "to": to, "epoch": passage.epoch, "settled": passage.settled, "within_s": within,
         });
+        if !passage.comes_back {
+            body["refused_s"] = ENDED_AFTER_S.into();
+        }
         let path = format!("/api/v1/volumes/{}/route", encoded(&self.volume));
         match self.control.ask::<Value>("POST", &path, &body.to_string(), deadline) {
             Ok(answer) => {
@@ -93,7 +99,7 @@ mod tests {
         fake::daemon(&answers, |control| {
             let route = ProxyRoute { control, volume: "db".to_owned() };
             let to = Endpoint::new("nbd://h2/db@4".parse().unwrap());
-            let passage = Passage { to, epoch, settled: true };
+            let passage = Passage { to, epoch, settled: true, comes_back: epoch != 4 };
             route.switch(&passage, Deadline::after(Duration::from_secs(20)))
         })
     }
@@ -108,6 +114,7 @@ mod tests {
             (&body["to"], &body["epoch"], &body["settled"]),
             (&json!("nbd://h2/db@4"), &json!(4), &json!(true))
         );
+        assert_eq!(body["refused_s"], json!(ENDED_AFTER_S), "an appliance that is gone is not waited for");
         let within = body["within_s"].as_f64().unwrap();
         assert!(within > 0.0 && within < 20.0, "{within}: the answer needs a moment as well");
         let refused = |status| switched(4, Some((status, json!({ "error": "why" })))).0.unwrap_err();
@@ -124,6 +131,8 @@ mod tests {
         let (refused, asked) = switched(2, None);
         assert!(matches!(refused, Err(RouteError::Stale { asked: 2, now: 3 })), "{refused:?}");
         assert_eq!(asked.len(), 1);
-        assert!(switched(3, Some((200, json!({ "pause_s": 0.0 })))).0.is_ok(), "again");
+        let (again, asked) = switched(3, Some((200, json!({ "pause_s": 0.0 }))));
+        assert!(again.is_ok(), "again");
+        assert_eq!(asked[1].1["refused_s"], Value::Null);
     }
 }

@@ -10,7 +10,7 @@ use super::socket::Socket;
 use crate::appliance::Drained;
 use crate::service::{Entrance, FenceError, Lease};
 use crate::slab::SlabKey;
-use crate::volume::VolumeMachine;
+use crate::volume::{Leave, VolumeMachine};
 use forebay_nbd::server::Session;
 use forebay_origin::{CompletionSink, Origin, OriginCompletion};
 use forebay_units::Nanos;
@@ -76,15 +76,10 @@ pub(crate) enum Message {
     Command { volume: SlabKey, command: VolumeCommand },
     /// Let only in whom the lease admits; answers when nothing of the others is at the origin any more.
     Fence { volume: SlabKey, lease: Lease, timeout: Duration, reply: SyncSender<Result<(), FenceError>> },
-    /// Hold a volume: answers when nothing is at its origin, which is left at once if it is `settled`, or why that is not to be had. It goes on by itself when the time is over.
-    Hold {
-        volume: SlabKey,
-        settled: bool,
-        timeout: Duration,
-        reply: SyncSender<Result<Nanos, RetargetError>>,
-    },
+    /// Hold a volume: answers when nothing is at its origin, which is left on these terms, or why that is not to be had. It goes on by itself when the time is over.
+    Hold { volume: SlabKey, leave: Leave, timeout: Duration, reply: SyncSender<Result<Nanos, RetargetError>> },
     /// A volume that is held goes on, with another origin if there is one; answers with the old origin, and how long it was held.
-    Resume { volume: SlabKey, origin: Option<(Arc<dyn Origin>, bool)>, reply: SyncSender<Resumed> },
+    Resume { volume: SlabKey, origin: Option<Arc<dyn Origin>>, reply: SyncSender<Resumed> },
     /// Finish what is in flight on a volume and forget it; answers how that ended.
     RemoveVolume { volume: SlabKey, timeout: Duration, reply: SyncSender<Drained> },
     /// Take no longer for that, whatever was said or is said later.

@@ -5,7 +5,7 @@
 
 use super::worker::Worker;
 use crate::slab::SlabKey;
-use crate::volume::{HoldError, HoldState, UnfitError};
+use crate::volume::{HoldError, HoldState, Leave, UnfitError};
 use forebay_origin::Origin;
 use forebay_units::Nanos;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ pub enum RetargetError {
         /// How many.
         in_flight: usize,
     },
+    /// Nobody is at the old origin who could complete what is at it.
+    #[error("nobody listens at the old origin, which refuses connections: what is at it cannot be completed")]
+    NobodyThere,
     /// The old origin was left, but what else had to be done took too long.
     #[error("the time was over before the other origin could take over")]
     TooLate,
@@ -71,18 +74,18 @@ impl Worker {
     pub(super) fn hold(
         &mut self,
         volume: SlabKey,
-        settled: bool,
+        leave: Leave,
         now: Nanos,
         deadline: Nanos,
         reply: SyncSender<Result<Nanos, RetargetError>>,
     ) {
         let held = match self.service.volume(volume) {
             None => Err(RetargetError::Gone),
-            Some(machine) => machine.hold(settled).map_err(RetargetError::from),
+            Some(machine) => machine.hold(leave).map_err(RetargetError::from),
         };
         match held {
             Ok(()) => {
-                if settled {
+                if leave.settled {
                     self.origin_of(volume).abandon();
                 }
                 self.holding.push(Holding { volume, began: now, deadline, reply: Some(reply) });
@@ -96,14 +99,14 @@ impl Worker {
         &mut self,
         volume: SlabKey,
         now: Nanos,
-        origin: Option<(Arc<dyn Origin>, bool)>,
+        origin: Option<Arc<dyn Origin>>,
     ) -> Resumed {
         let at = self.holding.iter().position(|holding| holding.volume == volume);
         let holding = self.holding.swap_remove(at.ok_or(RetargetError::TooLate)?);
         let span = now.saturating_since(holding.began);
         let machine = self.service.volume(volume).ok_or(RetargetError::Gone)?;
         let is_held = machine.hold_state() == Some(HoldState::Held);
-        let Some((origin, drops_cache)) = origin.filter(|_| is_held) else {
+        let Some(origin) = origin.filter(|_| is_held) else {
             machine.release();
             return if is_held { Ok((self.origin_of(volume), span)) } else { Err(RetargetError::TooLate) };
         };
@@ -112,7 +115,7 @@ impl Worker {
             machine.release();
             return Err(unfit.into());
         }
-        machine.change_origin(&traits, drops_cache);
+        machine.change_origin(&traits);
         if let Some(unflushed) = self.origin_of(volume).unflushed() {
             origin.inherit(unflushed);
         }

@@ -555,8 +555,8 @@ impl Worker {
                 let deadline = now.saturating_add(timeout.into());
                 self.fencing.push(Fencing { volume, lease, deadline, reply });
             }
-            Message::Hold { volume, settled, timeout, reply } => {
-                self.hold(volume, settled, now, now.saturating_add(timeout.into()), reply);
+            Message::Hold { volume, leave, timeout, reply } => {
+                self.hold(volume, leave, now, now.saturating_add(timeout.into()), reply);
             }
             Message::Resume { volume, origin, reply } => {
                 let _ = reply.send(self.resume_held(volume, now, origin));

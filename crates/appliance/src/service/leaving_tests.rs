@@ -85,7 +85,9 @@ impl Scene {
         let result = match how {
             How::Done => Ok(Vec::new()),
             // A flush that is not answered has failed, as far as anybody knows.
-            How::Unknown if !is_flush => Err(OriginError::OutcomeUnknown { context: String::new() }),
+            How::Unknown if !is_flush => {
+                Err(OriginError::OutcomeUnknown { context: String::new(), asked: None })
+            }
             How::Failed | How::Unknown => Err(OriginError::Failed { errno: 5, context: String::new() }),
         };
         self.is_unsafe |= how == How::Unknown || (is_flush && result.is_err());

@@ -262,7 +262,7 @@ fn what_an_earlier_run_had_sent_to_a_volume_in_doubt_is_never_taken_either() {
     let (mut service, volume) = scene();
     let mut other = Flusher::come(&mut service, volume, at(8, 1, 0, 0));
     let request = other.ask(&mut service, write(9)).unwrap();
-    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    let result = Err(OriginError::OutcomeUnknown { context: String::new(), asked: None });
     end(&mut service, volume, &request, result);
     let old = at(7, 1, 0, 0);
     let [mut taken, mut unread] =
@@ -273,7 +273,7 @@ fn what_an_earlier_run_had_sent_to_a_volume_in_doubt_is_never_taken_either() {
     assert!(unread.ask(&mut service, write(1)).is_none(), "it comes over what the next run writes");
     assert!(new.ask(&mut service, write(2)).is_none(), "what an earlier run had sent is not over");
     // Also this is left open.
-    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    let result = Err(OriginError::OutcomeUnknown { context: String::new(), asked: None });
     end(&mut service, volume, &request, result);
     assert_eq!(resumed(&mut service, &new), 1);
     assert!(!is_closed(&mut service, new.key) && !is_closed(&mut service, other.key));

@@ -175,7 +175,7 @@ impl Scene {
             How::Unknown => {
                 self.unknown.push(write);
                 self.had_doubt = true;
-                Err(OriginError::OutcomeUnknown { context: String::new() })
+                Err(OriginError::OutcomeUnknown { context: String::new(), asked: None })
             }
         };
         self.service.complete(Nanos::ZERO, self.volume, OriginCompletion { id: request.id, result });
@@ -456,7 +456,7 @@ fn a_doubt_that_a_successor_is_the_first_to_find_is_known_to_the_worker() {
     let write = client::Operation::Write { offset: 0, length: 4096, fua: false };
     let mut first = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
     let request = first.ask(&mut service, write).unwrap();
-    let result = Err(OriginError::OutcomeUnknown { context: String::new() });
+    let result = Err(OriginError::OutcomeUnknown { context: String::new(), asked: None });
     service.complete(Nanos::ZERO, volume, OriginCompletion { id: request.id, result });
     Flusher::come(&mut service, volume, place(5, 2, !LACKS));
     service.turn(Nanos::ZERO, &mut Vec::new());
@@ -491,13 +491,23 @@ fn who_was_told_of_another_keeper_of_a_volume_in_doubt_is_told_by_the_next_flush
     let mut writer = Flusher::come(&mut service, volume, place(5, 1, !LACKS));
     let write = client::Operation::Write { offset: 0, length: 4096, fua: false };
     let request = writer.ask(&mut service, write).unwrap();
-    end(&mut service, volume, &request, Err(OriginError::OutcomeUnknown { context: String::new() }));
+    end(
+        &mut service,
+        volume,
+        &request,
+        Err(OriginError::OutcomeUnknown { context: String::new(), asked: None }),
+    );
     assert_eq!(writer.answer(&mut service), Some(false));
     service.volume(volume).unwrap().settle();
     assert_eq!(writer.flush(&mut service, Ok(Vec::new())), Some(true), "it is told of nothing twice");
     let mut flusher = Flusher::come(&mut service, volume, place(6, 1, !LACKS));
     let request = writer.ask(&mut service, write).unwrap();
-    end(&mut service, volume, &request, Err(OriginError::OutcomeUnknown { context: String::new() }));
+    end(
+        &mut service,
+        volume,
+        &request,
+        Err(OriginError::OutcomeUnknown { context: String::new(), asked: None }),
+    );
     assert_eq!(writer.answer(&mut service), Some(false));
     let flush = flusher.ask(&mut service, client::Operation::Flush).unwrap();
     service.is_kept_by(volume, &|_| Some(RunId(7)));

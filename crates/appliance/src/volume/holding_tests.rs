@@ -7,6 +7,8 @@ use forebay_origin::{OriginError, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use std::sync::mpsc::channel;
 
+const SETTLED: Leave = Leave { settled: true, drops_cache: false };
+
 fn is_flush(request: &forebay_origin::OriginRequest) -> bool {
     request.operation == OriginOperation::Flush
 }
@@ -22,8 +24,8 @@ fn what_is_at_the_origin_ends_then_it_is_flushed_then_the_other_gets_what_waited
     read(&mut machine, 3, 4 * BLOCK, 512);
     let requests = submissions(&mut machine);
     assert_eq!(requests.len(), 2);
-    machine.hold(false).unwrap();
-    assert_eq!(machine.hold(false), Err(HoldError::Already));
+    machine.hold(Leave::default()).unwrap();
+    assert_eq!(machine.hold(Leave::default()), Err(HoldError::Already));
     // What comes now waits; hits do not.
     write(&mut machine, 4, 6 * BLOCK, 512, 9);
     read(&mut machine, 5, 8 * BLOCK, 512);
@@ -38,7 +40,7 @@ fn what_is_at_the_origin_ends_then_it_is_flushed_then_the_other_gets_what_waited
     complete(&mut machine, &flush[0], 0);
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     let traits = machine.settings_origin();
-    machine.change_origin(&traits, false);
+    machine.change_origin(&traits);
     assert_eq!(machine.hold_state(), None);
     assert_eq!(ranges(&submissions(&mut machine)), [(6 * BLOCK, 512), (8 * BLOCK, BLOCK)]);
     assert_eq!(read(&mut machine, 7, 0, BLOCK), Some(vec![7; 4096]), "what is cached stays");
@@ -51,11 +53,11 @@ fn what_is_cached_is_dropped_where_that_is_asked_for() {
     read(&mut machine, 1, 0, BLOCK);
     let cached = submissions(&mut machine);
     complete(&mut machine, &cached[0], 7);
-    machine.hold(false).unwrap();
+    machine.hold(Leave { drops_cache: true, ..Leave::default() }).unwrap();
     let flush = submissions(&mut machine);
     complete(&mut machine, &flush[0], 0);
     let traits = machine.settings_origin();
-    machine.change_origin(&traits, true);
+    machine.change_origin(&traits);
     assert_eq!(read(&mut machine, 2, 0, BLOCK), None);
 }
 
@@ -64,24 +66,24 @@ fn doubt_keeps_a_volume_where_it_is() {
     let mut machine = machine(10);
     write(&mut machine, 1, 2 * BLOCK, 512, 8);
     let requests = submissions(&mut machine);
-    machine.hold(false).unwrap();
-    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: String::new() });
+    machine.hold(Leave::default()).unwrap();
+    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: String::new(), asked: None });
     assert_eq!(submissions(&mut machine), []);
     let first = ByteRange::new(2 * BLOCK, BLOCK);
     let in_doubt = HoldError::InDoubt { first };
     assert_eq!(machine.hold_state(), Some(HoldState::Failed(in_doubt.clone())));
     machine.release();
-    assert_eq!(machine.hold(false), Err(in_doubt));
+    assert_eq!(machine.hold(Leave::default()), Err(in_doubt));
     read(&mut machine, 2, 0, 512);
     assert_eq!(submissions(&mut machine).len(), 1, "it goes on as before");
     machine.settle();
-    assert_eq!(machine.hold(false), Ok(()));
+    assert_eq!(machine.hold(Leave::default()), Ok(()));
 }
 
 #[test]
 fn a_flush_that_fails_is_told_to_the_next_client_that_flushes() {
     let mut machine = machine(10);
-    machine.hold(false).unwrap();
+    machine.hold(Leave::default()).unwrap();
     let flush = submissions(&mut machine);
     fail(&mut machine, &flush[0], OriginError::Failed { errno: 28, context: "full".to_owned() });
     assert!(matches!(machine.hold_state(), Some(HoldState::Failed(HoldError::NotFlushed { .. }))));
@@ -127,24 +129,24 @@ fn a_flush_ahead_that_fails_is_told_to_the_next_client_that_flushes() {
 }
 
 #[test]
-fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_may_have_been_made() {
+fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_it_has_no_more() {
     let mut machine = machine(10);
     write(&mut machine, 1, 0, 512, 8);
     write(&mut machine, 2, 2 * BLOCK, 512, 9);
     read(&mut machine, 3, 4 * BLOCK, 512);
     machine.request(Nanos::ZERO, RequestTag(4), ClientOperation::Flush);
     let requests = submissions(&mut machine);
-    machine.hold(true).unwrap();
+    machine.hold(SETTLED).unwrap();
     let context = String::new;
-    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: context() });
+    fail(&mut machine, &requests[0], OriginError::OutcomeUnknown { context: context(), asked: None });
     let unsent = Some(Box::new(requests[1].operation.clone()));
     fail(&mut machine, &requests[1], OriginError::Unreachable { context: context(), unsent });
-    fail(&mut machine, &requests[2], OriginError::OutcomeUnknown { context: context() });
-    fail(&mut machine, &requests[3], OriginError::OutcomeUnknown { context: context() });
+    fail(&mut machine, &requests[2], OriginError::OutcomeUnknown { context: context(), asked: None });
+    fail(&mut machine, &requests[3], OriginError::OutcomeUnknown { context: context(), asked: None });
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     assert_eq!(replies(&mut machine), [(1, Err(Errno::IO))]);
     let traits = machine.settings_origin();
-    machine.change_origin(&traits, false);
+    machine.change_origin(&traits);
     let again = submissions(&mut machine);
     assert_eq!(again.len(), 3);
     for request in &requests[1..] {
@@ -159,20 +161,59 @@ fn what_a_fenced_origin_gives_up_is_asked_of_the_next_but_for_changes_that_may_h
     assert_eq!(submissions(&mut machine).len(), 1);
 }
 
+/// Others may have written since, on data that are not the same: what may have been made already must not be made again over theirs.
+#[test]
+fn a_change_that_may_have_been_made_is_not_made_on_other_data() {
+    let mut machine = machine(10);
+    write(&mut machine, 1, 0, 512, 8);
+    let sent = submissions(&mut machine);
+    machine.hold(Leave { settled: true, drops_cache: true }).unwrap();
+    let asked = Some(Box::new(sent[0].operation.clone()));
+    fail(&mut machine, &sent[0], OriginError::OutcomeUnknown { context: String::new(), asked });
+    assert_eq!(replies(&mut machine), [(1, Err(Errno::IO))]);
+}
+
+/// Whoever has writes out on an appliance that dies hears of no error: they are made by the next way, once more perhaps, and nothing of that range was begun meanwhile.
+#[test]
+fn a_change_that_a_fenced_origin_may_have_made_is_made_by_the_next() {
+    let mut machine = machine(10);
+    write(&mut machine, 1, 0, 512, 8);
+    let sent = submissions(&mut machine);
+    // It waits for the first to end.
+    write(&mut machine, 2, 0, 512, 9);
+    assert_eq!(submissions(&mut machine), []);
+    machine.hold(SETTLED).unwrap();
+    let asked = Some(Box::new(sent[0].operation.clone()));
+    fail(&mut machine, &sent[0], OriginError::OutcomeUnknown { context: String::new(), asked });
+    assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
+    assert_eq!(replies(&mut machine), []);
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits);
+    let again = submissions(&mut machine);
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].operation, sent[0].operation);
+    complete(&mut machine, &again[0], 0);
+    assert_eq!(replies(&mut machine), [(1, Ok(vec![]))]);
+    let second = submissions(&mut machine);
+    assert_eq!(second.len(), 1, "nothing is in doubt");
+    complete(&mut machine, &second[0], 0);
+    assert_eq!(replies(&mut machine), [(2, Ok(vec![]))]);
+}
+
 /// It was to make durable what the fence made durable: a client that heard of it would take what it wrote for lost.
 #[test]
 fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {
     let mut machine = machine(10);
-    machine.hold(false).unwrap();
+    machine.hold(Leave::default()).unwrap();
     let given_up = submissions(&mut machine);
     assert!(given_up.len() == 1 && is_flush(&given_up[0]));
     // It does not answer; somebody fences it.
     machine.release();
-    machine.hold(true).unwrap();
-    fail(&mut machine, &given_up[0], OriginError::OutcomeUnknown { context: String::new() });
+    machine.hold(SETTLED).unwrap();
+    fail(&mut machine, &given_up[0], OriginError::OutcomeUnknown { context: String::new(), asked: None });
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     let traits = machine.settings_origin();
-    machine.change_origin(&traits, false);
+    machine.change_origin(&traits);
     machine.request(Nanos::ZERO, RequestTag(1), ClientOperation::Flush);
     let flushes = submissions(&mut machine);
     assert!(flushes.iter().all(is_flush));
@@ -200,7 +241,7 @@ fn a_failure_that_an_origin_told_is_told_to_a_client_also_behind_a_fence() {
                     submissions(&mut machine)
                 }
                 Whose::OfTheHold => {
-                    machine.hold(false).unwrap();
+                    machine.hold(Leave::default()).unwrap();
                     let asked = submissions(&mut machine);
                     machine.release();
                     asked
@@ -211,13 +252,13 @@ fn a_failure_that_an_origin_told_is_told_to_a_client_also_behind_a_fence() {
             if !is_late {
                 fail(&mut machine, &asked[0], failed());
             }
-            machine.hold(true).unwrap();
+            machine.hold(SETTLED).unwrap();
             if is_late {
                 fail(&mut machine, &asked[0], failed());
             }
             assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
             let traits = machine.settings_origin();
-            machine.change_origin(&traits, false);
+            machine.change_origin(&traits);
             assert_eq!(submissions(&mut machine), [], "{whose:?} {is_late}");
             if whose != Whose::Clients {
                 expect_told_once(&mut machine);
@@ -241,7 +282,7 @@ fn a_flush_of_ours_that_never_came_to_the_origin_is_no_error_of_any_client() {
     let flush = submissions(&mut machine);
     fail(&mut machine, &flush[0], unreachable());
     assert!(matches!(answer.recv(), Ok(Err(HoldError::NotFlushed { .. }))));
-    machine.hold(false).unwrap();
+    machine.hold(Leave::default()).unwrap();
     let flush = submissions(&mut machine);
     fail(&mut machine, &flush[0], unreachable());
     assert!(matches!(machine.hold_state(), Some(HoldState::Failed(HoldError::NotFlushed { .. }))));
@@ -274,10 +315,10 @@ fn flushes_ahead_are_bounded() {
 fn a_volume_that_is_removed_is_not_held() {
     let mut machine = machine(10);
     read(&mut machine, 1, 0, 512);
-    machine.hold(false).unwrap();
+    machine.hold(Leave::default()).unwrap();
     assert_eq!(submissions(&mut machine).len(), 1, "the flush: the read still waits");
     machine.drain();
-    assert_eq!((machine.hold_state(), machine.hold(false)), (None, Err(HoldError::Removed)));
+    assert_eq!((machine.hold_state(), machine.hold(Leave::default())), (None, Err(HoldError::Removed)));
     assert_eq!(ranges(&submissions(&mut machine)), [(0, BLOCK)]);
 }
 
@@ -310,12 +351,12 @@ fn what_is_dropped_does_not_come_back_from_the_flash_device() {
     assert_eq!(read(&mut machine, 1, 0, 1), None);
     let asked = flash_submissions(&mut machine);
     assert_eq!(asked.len(), 1);
-    machine.hold(false).unwrap();
+    machine.hold(Leave { drops_cache: true, ..Leave::default() }).unwrap();
     let flush = submissions(&mut machine);
     complete(&mut machine, &flush[0], 0);
     assert_eq!((submissions(&mut machine), machine.hold_state()), (vec![], Some(HoldState::Held)));
     let traits = machine.settings_origin();
-    machine.change_origin(&traits, true);
+    machine.change_origin(&traits);
     complete(&mut machine, &asked[0], 0xa);
     assert_eq!(replies(&mut machine), [(1, Ok(vec![0xa]))], "it was asked before");
     assert_eq!(read(&mut machine, 2, 0, 1), None);

@@ -55,7 +55,7 @@ mod writes;
 pub use client::{ClientAddress, UnknownClient};
 pub use listing::{LISTING_STEP_SLOTS, ListedBlock, ListingPiece};
 pub use machine::{
-    FlashPlacing, HoldError, HoldState, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings,
+    FlashPlacing, HoldError, HoldState, Leave, QUOTA_STEP_SLOTS, UnfitError, VolumeMachine, VolumeSettings,
     VolumeSettingsError,
 };
 pub use observation::{

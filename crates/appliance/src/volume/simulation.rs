@@ -95,6 +95,8 @@ struct Simulation {
     lost: BTreeSet<(u64, u64)>,
     now: u64,
     next_tag: u64,
+    /// Whoever has the volume held forgets what is cached.
+    drops_cache: bool,
     next_version: u64,
     replies: Vec<Reply>,
     submissions: Vec<OriginRequest>,
@@ -190,6 +192,7 @@ impl Simulation {
             lost: BTreeSet::new(),
             now: 1,
             next_tag: 0,
+            drops_cache: false,
             next_version: CELLS + 1,
             replies: Vec::new(),
             submissions: Vec::new(),
@@ -542,8 +545,10 @@ impl Simulation {
             }
             None => {
                 let is_in_doubt = self.machine.is_in_doubt();
+                self.drops_cache = self.percent(30);
+                let leave = Leave { settled: false, drops_cache: self.drops_cache };
                 assert_eq!(
-                    self.machine.hold(false).is_err(),
+                    self.machine.hold(leave).is_err(),
                     is_in_doubt,
                     "doubt, and nothing else, keeps it from being held"
                 );
@@ -556,11 +561,10 @@ impl Simulation {
                 self.way += 1;
                 self.ways_changed += 1;
                 let origin = self.machine.settings_origin();
-                let drops_cache = self.percent(30);
-                if drops_cache && self.percent(70) {
+                if self.drops_cache && self.percent(70) {
                     self.hold_other_data();
                 }
-                self.machine.change_origin(&origin, drops_cache);
+                self.machine.change_origin(&origin);
                 self.is_fenced = false;
                 assert!(!self.machine.is_in_doubt());
             }
@@ -586,7 +590,9 @@ impl Simulation {
 
     /// Nothing that the origin was asked for changes anything from now on, and it gives all of it up: what was never begun as such, with what it was.
     fn fence(&mut self) {
-        self.machine.hold(true).expect("nobody else has it held");
+        self.drops_cache = self.percent(30);
+        let leave = Leave { settled: true, drops_cache: self.drops_cache };
+        self.machine.hold(leave).expect("nobody else has it held");
         (self.is_fenced, self.was_fenced) = (true, true);
         for (id, error) in self.origin.give_up(&mut self.random) {
             // Its answer was on its way already, and may be its only word.

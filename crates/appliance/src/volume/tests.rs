@@ -365,7 +365,7 @@ fn an_unknown_outcome_stays_in_doubt_until_it_is_settled() {
         2,
         "the second shares a unit with the first and waits, the third a block and no unit"
     );
-    fail(&mut machine, &change[0], OriginError::OutcomeUnknown { context: String::new() });
+    fail(&mut machine, &change[0], OriginError::OutcomeUnknown { context: String::new(), asked: None });
     assert_eq!(replies(&mut machine), [(0, Err(Errno::IO)), (1, Err(Errno::IO))]);
     // What is at the origin beside it is done or not as ever; what comes now is refused.
     write(&mut machine, 8, 1024, 512, 7);
@@ -400,7 +400,7 @@ fn doubt_that_is_widened_over_a_change_keeps_its_blocks_out() {
     }
     let changes = submissions(&mut machine);
     for lost in [&changes[0], &changes[2]] {
-        fail(&mut machine, lost, OriginError::OutcomeUnknown { context: String::new() });
+        fail(&mut machine, lost, OriginError::OutcomeUnknown { context: String::new(), asked: None });
     }
     assert_eq!(machine.observe(Nanos::ZERO, false).in_doubt, [ByteRange::new(0, 5 * BLOCK)]);
     complete(&mut machine, &changes[1], 0);
@@ -586,7 +586,7 @@ fn what_the_origin_says_is_told_but_for_what_is_not_settled() {
     assert_eq!(hole(&mut machine, &whole), [(2 * BLOCK as u32, 3)]);
     assert_eq!(hole(&mut machine, &inside), [(3 * BLOCK as u32 - 10_000, 0)]);
     // It is lost: its block is in doubt until it is settled.
-    fail(&mut machine, &part, OriginError::OutcomeUnknown { context: String::new() });
+    fail(&mut machine, &part, OriginError::OutcomeUnknown { context: String::new(), asked: None });
     assert_eq!(replies(&mut machine), [(4, Err(Errno::IO))]);
     let whole = ask(&mut machine, 5, 0, SIZE);
     assert_eq!(hole(&mut machine, &whole), [(2 * BLOCK as u32, 3)]);

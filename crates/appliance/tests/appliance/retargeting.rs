@@ -17,8 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const SHORT: RetargetOptions =
-    RetargetOptions { timeout: Duration::from_millis(30), settled: false, drops_cache: false };
+const SHORT: RetargetOptions = RetargetOptions {
+    timeout: Duration::from_millis(30),
+    refused: Duration::MAX,
+    settled: false,
+    drops_cache: false,
+};
 
 fn refused(source: RetargetError) -> RetargetFailure {
     RetargetFailure::Refused { name: "disk".to_owned(), source }

@@ -4,7 +4,8 @@ use super::client::Client;
 use super::origins::HeldOrigin;
 use super::scene::{MIB, PATIENCE, Scene, memory, scene, until};
 use forebay_appliance::{
-    Appliance, ApplianceConfig, Drained, ListenerConfig, RetargetOptions, ServiceLimits, VolumeConfig,
+    Appliance, ApplianceConfig, Drained, ListenerConfig, RetargetError, RetargetFailure, RetargetOptions,
+    ServiceLimits, VolumeConfig,
 };
 use forebay_nbd::client::Operation;
 use forebay_origin::layer::{Delay, DelayParameters};
@@ -427,6 +428,35 @@ fn what_a_storage_side_lost_behind_an_appliance_that_is_gone_is_told_by_the_way_
         // Of its three connections only the first is sure to have stood before.
         until("the next run", || direct.statistics().reconnects >= 1);
         assert!(client.call(Operation::Flush, &[]).unwrap().is_err());
+    }
+}
+
+/// Nobody can drain an appliance that is gone. Who knows that it does not come back is told so, and not when the time is over; who waits for it has it drained when it is back.
+#[test]
+fn an_appliance_that_is_gone_is_drained_by_nobody() {
+    for read_only in [false, true] {
+        let storage = Runs::begin(memory(MIB).1);
+        let mut appliance = Runs::begin(way_to(&storage));
+        let volume = VolumeConfig { read_only, ..VolumeConfig::new("disk", way_to(&appliance)) };
+        let front = scene(vec![volume], ServiceLimits::default());
+        let origin = || front.appliance.observe("disk", false).unwrap().origin;
+        let mut client = Client::connect(&front.path, "disk").unwrap();
+        let (by_appliance, direct) = (origin(), way_to(&storage));
+        appliance.kill();
+        client.read(0, 512).unwrap();
+        let waits = RetargetOptions { timeout: 10 * PATIENCE, ..RetargetOptions::default() };
+        let leaves = RetargetOptions { refused: Duration::from_millis(200), ..waits };
+        let failed = front.appliance.retarget("disk", direct.clone(), leaves).map(drop).unwrap_err();
+        let source = RetargetError::NobodyThere;
+        assert_eq!(failed, RetargetFailure::Refused { name: "disk".to_owned(), source });
+        assert_eq!(origin(), by_appliance);
+        std::thread::scope(|scope| {
+            let moved = scope.spawn(|| front.appliance.retarget("disk", direct, waits).map(drop));
+            appliance.start();
+            moved.join().unwrap().unwrap();
+        });
+        assert!(client.finish_one().unwrap().1.is_ok());
+        assert_ne!(origin(), by_appliance);
     }
 }
 

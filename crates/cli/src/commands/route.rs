@@ -71,6 +71,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
         to: to.clone(),
         epoch: args.epoch,
         settled: args.settled,
+        refused_s: None,
         drop_cache: args.drop_cache,
         within_s: args.within.map(Nanos::as_secs_f64),
     };

@@ -108,6 +108,10 @@ impl Origin for Delay {
         self.inner.keeper(own)
     }
 
+    fn refused_for(&self) -> Option<std::time::Duration> {
+        self.inner.refused_for()
+    }
+
     fn unflushed(&self) -> Option<Unflushed> {
         self.inner.unflushed()
     }

@@ -149,6 +149,10 @@ impl Origin for ErrorInjection {
         self.inner.keeper(own)
     }
 
+    fn refused_for(&self) -> Option<std::time::Duration> {
+        self.inner.refused_for()
+    }
+
     fn unflushed(&self) -> Option<Unflushed> {
         self.inner.unflushed()
     }

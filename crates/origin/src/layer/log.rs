@@ -244,6 +244,10 @@ impl Origin for Log {
         self.inner.keeper(own)
     }
 
+    fn refused_for(&self) -> Option<std::time::Duration> {
+        self.inner.refused_for()
+    }
+
     fn unflushed(&self) -> Option<Unflushed> {
         self.inner.unflushed()
     }

@@ -270,6 +270,7 @@ impl Job {
             return self.fail(EIO, what);
         }
         let context = self.context(what);
-        self.pending.complete(Err(OriginError::OutcomeUnknown { context }));
+        let asked = Some(Box::new(self.operation));
+        self.pending.complete(Err(OriginError::OutcomeUnknown { context, asked }));
     }
 }

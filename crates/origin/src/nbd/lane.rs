@@ -73,6 +73,7 @@ pub(super) fn run(shared: &Shared, index: usize, first: Option<Connected>) {
                     reason = format!("{reason}: {cause}");
                     source = cause.source();
                 }
+                locked(&shared.queue).note_attempt(&error);
                 note_down(shared, reason);
             }
         }

@@ -98,6 +98,8 @@ struct Queue {
     lanes_up: Vec<bool>,
     /// When the first of the lanes came up that are.
     up_since: Option<Instant>,
+    /// Since when every attempt to connect has been refused, with no lane up.
+    refused_since: Option<Instant>,
     /// Connections made.
     connects: u64,
     /// By lane.
@@ -144,6 +146,17 @@ impl Queue {
         self.lanes_up[lane] = is_up;
         self.up_since = self.is_up().then(|| self.up_since.unwrap_or_else(Instant::now));
         self.connects += u64::from(is_up);
+        if is_up {
+            self.refused_since = None;
+        }
+    }
+
+    /// An attempt to connect failed so.
+    fn note_attempt(&mut self, error: &ConnectError) {
+        self.refused_since = match error.is_refused() && !self.is_up() {
+            true => Some(self.refused_since.unwrap_or_else(Instant::now)),
+            false => None,
+        };
     }
 
     /// The connection that the next requests go to, and how many may be in flight on it then: the first one with few, so that
@@ -399,6 +412,7 @@ impl NbdOrigin {
                 failed: None,
                 lanes_up: vec![false; lanes],
                 up_since: None,
+                refused_since: None,
                 connects: 0,
                 doubts: vec![Doubts::default(); lanes],
                 undecided: vec![false; lanes],
@@ -559,6 +573,10 @@ impl Origin for NbdOrigin {
 
     fn inherit(&self, unflushed: Unflushed) {
         self.shared.inherit(unflushed);
+    }
+
+    fn refused_for(&self) -> Option<Duration> {
+        locked(&self.shared.queue).refused_since.map(|since| since.elapsed())
     }
 
     fn is_settled(&self) -> bool {

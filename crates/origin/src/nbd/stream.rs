@@ -86,6 +86,15 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether nobody listens there: the system there says so by itself, or ours of a socket's path.
+    pub(super) fn is_refused(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        match self {
+            ConnectError::Connect { source, .. } => matches!(source.kind(), ConnectionRefused | NotFound),
+            _ => false,
+        }
+    }
+
     /// Which run of a server keeps the export from us, if that is why.
     pub(super) fn kept_by(&self) -> Option<RunId> {
         match self {
@@ -114,7 +123,7 @@ impl Stream {
         match transport {
             Transport::Unix { path } => Ok(Stream::Unix(dial_unix(path, timeout)?)),
             Transport::Tcp { host, port } => {
-                let mut last = io::Error::new(io::ErrorKind::NotFound, "host name has no address");
+                let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "host name has no address");
                 for address in (host.as_str(), *port).to_socket_addrs()? {
                     match TcpStream::connect_timeout(&address, timeout) {
                         Ok(stream) => {

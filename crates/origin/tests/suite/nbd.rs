@@ -192,6 +192,26 @@ fn fast_zeroes_are_asked_of_a_server_that_offers_them() {
     assert_eq!(server.commands(Command::WriteZeroes).len(), 3);
 }
 
+/// Who is there and does not let us in may do so later, and who is away may be back: it is told since when nobody has been there.
+#[test]
+fn for_how_long_nobody_has_listened_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let server = Server::start_at(export(SIZE), path.clone());
+    let origin = connect(&server, quick());
+    assert_eq!(origin.refused_for(), None);
+    server.refuse(true);
+    server.cut_all();
+    until("a refusal", || server.refusals() > 0);
+    assert_eq!(origin.refused_for(), None, "somebody is there");
+    drop(server);
+    std::fs::remove_file(&path).unwrap();
+    until("nobody", || origin.refused_for().is_some_and(|time| time >= Duration::from_millis(30)));
+    let _again = Server::start_at(export(SIZE), path);
+    until("a new connection", || origin.refused_for().is_none());
+    assert!(run(&origin, read(0, 512)).is_ok());
+}
+
 #[test]
 fn a_server_that_does_not_answer_is_given_up() {
     let server = Server::start(export(SIZE));

@@ -59,7 +59,7 @@ struct Inner {
 pub(crate) struct Server {
     inner: Arc<Inner>,
     path: PathBuf,
-    _directory: tempfile::TempDir,
+    directory: Option<tempfile::TempDir>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -78,6 +78,12 @@ impl Server {
     pub(crate) fn start(export: ExportInfo) -> Server {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
+        let mut server = Server::start_at(export, path);
+        server.directory = Some(directory);
+        server
+    }
+
+    pub(crate) fn start_at(export: ExportInfo, path: PathBuf) -> Server {
         let listener = UnixListener::bind(&path).unwrap();
         let inner = Arc::new(Inner {
             image: Arc::new(MemoryImage::new(Bytes(export.size_bytes))),
@@ -115,7 +121,7 @@ impl Server {
                 std::thread::spawn(move || inner.serve(stream));
             }
         });
-        Server { inner, path, _directory: directory, thread: Some(thread) }
+        Server { inner, path, directory: None, thread: Some(thread) }
     }
 
     pub(crate) fn uri(&self) -> forebay_nbd::Uri {

@@ -374,7 +374,8 @@ impl Means {
                 }
             }
         };
-        match route.switch(&Passage { to: endpoint, epoch, settled }, deadline) {
+        let comes_back = !matches!(to, Target::Original);
+        match route.switch(&Passage { to: endpoint, epoch, settled, comes_back }, deadline) {
             Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
             Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),

@@ -116,7 +116,7 @@ impl World {
             Fate::Done => Ok(self.volumes[index].origin.answer(&mut request)),
             Fate::Fails { errno } => Err(OriginError::Failed { errno, context: context() }),
             Fate::Unreachable => Err(OriginError::Unreachable { context: context(), unsent: None }),
-            Fate::Lost => Err(OriginError::OutcomeUnknown { context: context() }),
+            Fate::Lost => Err(OriginError::OutcomeUnknown { context: context(), asked: None }),
         };
         note!(
             self,

@@ -74,7 +74,7 @@ fn an_address_to_which_others_are_secondary_is_not_moved() {
     let places = vec![storage.place("e0", 2, LeaseHolder::Original), host.place("e0", 5, LeaseHolder::Named)];
     let to = places[1].endpoint.clone();
     let route = AddressRoute { address: "10.0.0.9/24".parse().unwrap(), places, lease: None };
-    let passage = Passage { to, epoch: 1, settled: true };
+    let passage = Passage { to, epoch: 1, settled: true, comes_back: true };
     let refused = route.switch(&passage, soon()).unwrap_err();
     assert!(refused.had_no_effect(), "{refused}");
     let expected = format!(
@@ -118,7 +118,7 @@ fn an_address_that_another_interface_has_is_not_given_to_this_one() {
     let _server = place.within(serves).unwrap();
     let to = place.endpoint.clone();
     let route = AddressRoute { address: "10.0.0.9/24".parse().unwrap(), places: vec![place], lease: None };
-    let passage = Passage { to, epoch: 1, settled: true };
+    let passage = Passage { to, epoch: 1, settled: true, comes_back: true };
     let before = storage.ip("-4 -br addr");
     let refused = route.switch(&passage, soon()).unwrap_err();
     assert!(refused.had_no_effect(), "{refused}");

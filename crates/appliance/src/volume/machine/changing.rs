@@ -128,7 +128,7 @@ impl VolumeMachine {
                 let has_failed = matches!(error, OriginError::Failed { .. });
                 write.is_said_once |= write.fua && has_failed && error.errno() == Errno::IO.0;
                 self.invalidate(blocks);
-                if matches!(error, OriginError::OutcomeUnknown { .. }) && !self.is_settled {
+                if matches!(error, OriginError::OutcomeUnknown { .. }) && !self.leave.settled {
                     self.observer.counters.outcomes_unknown += 1;
                     self.doubt.insert(blocks);
                     if self.doubt.len() > self.settings.limits.doubt_runs_max {

@@ -109,27 +109,34 @@ pub enum UnfitError {
     FastZeroes,
 }
 
+/// On which terms an origin is left for another way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leave {
+    /// Nothing that was asked of the origin can change data any more, because it was fenced. Then it need not be flushed (whoever fenced it has what it acknowledged, for any path), doubt is
+    /// none, and what the origin gives up is asked of the next one, where the origin still has it: whether a change was made is not known, but nothing more comes of it, and no
+    /// other change of its blocks has been begun since, so that it is made by being made again.
+    pub settled: bool,
+    /// What is cached is forgotten, for who does not rely on both being the same data. A change that may have been made fails then: others may have written since.
+    pub drops_cache: bool,
+}
+
 impl VolumeMachine {
     /// Asks for a pause: [`VolumeMachine::hold_state`] tells when there is nothing at the origin. It lasts until
     /// [`VolumeMachine::change_origin`] or [`VolumeMachine::release`].
     ///
-    /// `settled`: nothing that was asked of the origin can change data any more, because it was fenced. Then it need not be flushed (whoever fenced it
-    /// has what it acknowledged, for any path), doubt is none, and what the origin gives up without having been sent, or only looks, is asked of the next one.
-    /// A change that was sent and not answered fails: whether it was made is not known, but nothing more comes of it.
-    ///
     /// # Errors
     /// [`HoldError`] if it is not to be had; nothing has changed then.
-    pub fn hold(&mut self, settled: bool) -> Result<(), HoldError> {
+    pub fn hold(&mut self, leave: Leave) -> Result<(), HoldError> {
         if self.hold.is_some() {
             return Err(HoldError::Already);
         }
         if self.draining {
             return Err(HoldError::Removed);
         }
-        if !settled {
+        if !leave.settled {
             self.check_settled()?;
         }
-        self.is_settled = settled;
+        self.leave = leave;
         self.hold = Some(Hold::Draining);
         Ok(())
     }
@@ -149,7 +156,7 @@ impl VolumeMachine {
 
     /// Ends the pause, or the way to it: requests go to the origin as before.
     pub fn release(&mut self) {
-        (self.hold, self.is_settled) = (None, false);
+        (self.hold, self.leave) = (None, Leave::default());
     }
 
     /// The traits by which the volume is served.
@@ -188,22 +195,22 @@ impl VolumeMachine {
         Ok(())
     }
 
-    /// From here on requests go to another origin, and the pause is over. `drops_cache` forgets all that is cached, for who does not want to rely on
-    /// both being the same data.
+    /// From here on requests go to another origin, and the pause is over.
     ///
     /// # Panics
     /// If the volume is not held, or the origin does not fit: the caller looked.
-    pub fn change_origin(&mut self, origin: &OriginTraits, drops_cache: bool) {
+    pub fn change_origin(&mut self, origin: &OriginTraits) {
         assert_eq!(
             (self.hold.take(), self.at_origin),
             (Some(Hold::Held), 0),
             "only who is held changes the origin"
         );
         self.check_fits(origin).expect("the caller looked");
-        if std::mem::take(&mut self.is_settled) {
+        let leave = std::mem::take(&mut self.leave);
+        if leave.settled {
             self.settle();
         }
-        if drops_cache {
+        if leave.drops_cache {
             let end = self.size_bytes().div_ceil(self.settings.block_size.bytes());
             // What the flash device is asked for is of the old origin, too.
             self.forget(BlockRange { first: 0, end });
@@ -215,11 +222,11 @@ impl VolumeMachine {
         if self.hold != Some(Hold::Draining) || self.at_origin > 0 {
             return;
         }
-        if let (false, Err(error)) = (self.is_settled, self.check_settled()) {
+        if let (false, Err(error)) = (self.leave.settled, self.check_settled()) {
             self.hold = Some(Hold::Failed(error));
             return;
         }
-        if self.is_settled || self.is_read_only() {
+        if self.leave.settled || self.is_read_only() {
             self.hold = Some(Hold::Held);
             return;
         }
@@ -233,10 +240,10 @@ impl VolumeMachine {
     }
 
     /// An origin that was fenced gave a request up: it goes to the front of the queue, to be asked of the next one, if that is as though it had never
-    /// been asked. False if not.
+    /// been asked, or only been asked there. False if not.
     pub(super) fn asks_again(&mut self, key: SlabKey, completion: &mut OriginCompletion) -> bool {
         let Err(error) = &mut completion.result else { return false };
-        let Some(entry) = self.in_flight.get_mut(key).filter(|_| self.is_settled) else { return false };
+        let Some(entry) = self.in_flight.get_mut(key).filter(|_| self.leave.settled) else { return false };
         let is_lost = !matches!(error, OriginError::Failed { .. });
         let goes_back = match &mut entry.kind {
             Kind::Fill(fill) if is_lost && !fill.is_flash() => {
@@ -248,8 +255,12 @@ impl VolumeMachine {
             // failed: it may be its only word of data that were lost before the fence, which another path would not repeat.
             Kind::Flush { .. } | Kind::HoldFlush { .. } => is_lost,
             Kind::Part(part) => match error {
-                OriginError::Unreachable { unsent, .. } => {
-                    part.operation = unsent.take().map(|operation| *operation);
+                OriginError::Unreachable { unsent: left, .. } => {
+                    part.operation = left.take().map(|operation| *operation);
+                    part.operation.is_some()
+                }
+                OriginError::OutcomeUnknown { asked: left, .. } if !self.leave.drops_cache => {
+                    part.operation = left.take().map(|operation| *operation);
                     part.operation.is_some()
                 }
                 _ => false,

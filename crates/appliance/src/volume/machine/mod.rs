@@ -13,7 +13,7 @@ mod placing;
 mod reading;
 mod syncing;
 
-pub use holding::{HoldError, HoldState, UnfitError};
+pub use holding::{HoldError, HoldState, Leave, UnfitError};
 
 use self::ending::LastFlush;
 use self::holding::Hold;
@@ -186,8 +186,8 @@ pub struct VolumeMachine {
     flushes_ahead: usize,
     /// A pause in which nothing goes to the origin, or the way to it.
     hold: Option<Hold>,
-    /// Of the pause: the origin was fenced.
-    is_settled: bool,
+    /// On which terms the origin is left, while it is held.
+    leave: Leave,
     /// A flush failed, ours or that of a client that left, and no client has been told yet.
     owed_flush_error: Option<OwedError>,
     /// Flushes and questions about block status in flight.
@@ -257,7 +257,7 @@ impl VolumeMachine {
             flushes_at_end: false,
             flushes_ahead: 0,
             hold: None,
-            is_settled: false,
+            leave: Leave::default(),
             owed_flush_error: None,
             flushes: 0,
             statuses: 0,

@@ -97,7 +97,8 @@ impl SimulatedOrigin {
                 Err(OriginError::Failed { errno: 5, context: context() })
             }
         } else if happens(self.lose_percent, random) {
-            Err(OriginError::OutcomeUnknown { context: context() })
+            let asked = Some(Box::new(ended.request.operation.clone()));
+            Err(OriginError::OutcomeUnknown { context: context(), asked })
         } else {
             ended.work(&mut self.content, usize::MAX, random);
             match ended.request.operation {
@@ -149,7 +150,8 @@ impl SimulatedOrigin {
             } else {
                 let count = random.random_range(0..8);
                 given_up.work(&mut self.content, count, random);
-                OriginError::OutcomeUnknown { context }
+                let asked = happens(70, random).then(|| Box::new(operation));
+                OriginError::OutcomeUnknown { context, asked }
             };
             ends.push((given_up.request.id, error));
         }

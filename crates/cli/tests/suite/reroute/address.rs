@@ -73,7 +73,7 @@ impl Hosts {
         self.scene.epoch = back;
         self.start_appliance(there);
         [(APPLIANCE, there), (STORAGE, back)].map(|(host, epoch)| {
-            let passage = Passage { to: self.to(host), epoch, settled: false };
+            let passage = Passage { to: self.to(host), epoch, settled: false, comes_back: true };
             let pause = self.route.switch(&passage, soon());
             let pause = pause.unwrap_or_else(|error| panic!("{passage:?}: {error}"));
             assert_eq!(self.route.now(soon()).unwrap(), passage.to);
@@ -115,6 +115,7 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
         to: hosts.to(host),
         epoch,
         settled: false,
+        comes_back: true,
     });
     hosts.route.switch(&there, soon()).unwrap();
     clients.write_once();
@@ -135,7 +136,7 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     let (storage, appliance) = (hosts.to(STORAGE), hosts.to(APPLIANCE));
     let Hosts { scene, route, wire, .. } = &mut hosts;
     ip(&format!("-n {} addr add {MOVED}/32 dev lo", wire.name(APPLICATION)));
-    let passage = Passage { to: appliance, epoch, settled: false };
+    let passage = Passage { to: appliance, epoch, settled: false, comes_back: true };
     let refused = route.switch(&passage, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::AddressInUse { .. }) && refused.had_no_effect(), "{refused}");
     assert_eq!(route.now(soon()).unwrap(), storage);
@@ -149,7 +150,7 @@ fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
     scene.appliance = None;
     assert_eq!(route.now(soon()).unwrap(), storage);
     ip(&format!("-n {} addr add {MOVED}/32 dev lo", wire.name(APPLICATION)));
-    let home = Passage { to: storage.clone(), epoch, settled: false };
+    let home = Passage { to: storage.clone(), epoch, settled: false, comes_back: true };
     let refused = route.switch(&home, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::AddressInUse { .. }), "{refused}");
     let has_address = |host| {

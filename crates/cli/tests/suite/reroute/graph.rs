@@ -45,7 +45,12 @@ fn clients_of_qemu_are_moved_and_notice_nothing() {
     });
     let before = route.now(soon()).unwrap();
     for (export, socket) in [("db", "nobody.sock"), ("other", "storage.sock")] {
-        let nowhere = Passage { to: scene.export(socket, export), epoch: scene.epoch, settled: false };
+        let nowhere = Passage {
+            to: scene.export(socket, export),
+            epoch: scene.epoch,
+            settled: false,
+            comes_back: true,
+        };
         let refused = route.switch(&nowhere, soon()).unwrap_err();
         assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
     }

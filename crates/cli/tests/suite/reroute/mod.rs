@@ -165,14 +165,14 @@ impl Scene {
     /// Back from an appliance that is dead, behind a fence.
     fn back_from_the_dead(&self, route: &dyn Route, back: u64) -> Result<Pause, RouteError> {
         self.lease().raise(back - 1, LeaseHolder::Original, soon()).unwrap();
-        let passage = Passage { to: self.storage_side(back), epoch: back, settled: true };
+        let passage = Passage { to: self.storage_side(back), epoch: back, settled: true, comes_back: true };
         let pause = route.switch(&passage, soon())?;
         assert_eq!(route.now(soon()).unwrap(), passage.to);
         Ok(pause)
     }
 
     fn switch(&self, route: &dyn Route, to: Endpoint, epoch: u64, holder: LeaseHolder, fence: u64) -> Pause {
-        let passage = Passage { to, epoch, settled: false };
+        let passage = Passage { to, epoch, settled: false, comes_back: true };
         let pause = route.switch(&passage, soon()).unwrap_or_else(|error| panic!("{passage:?}: {error}"));
         self.lease().raise(fence, holder, soon()).unwrap();
         assert_eq!(route.now(soon()).unwrap(), passage.to);

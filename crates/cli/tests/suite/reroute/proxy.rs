@@ -39,7 +39,12 @@ fn clients_of_a_proxy_are_moved_and_notice_nothing() {
     clients.work("proxy", PAUSE_P99_MAX, || {
         (0..reroutes(5)).flat_map(|_| scene.there_and_back(&route)).collect()
     });
-    let nowhere = Passage { to: scene.export("nobody.sock", "db"), epoch: scene.epoch, settled: false };
+    let nowhere = Passage {
+        to: scene.export("nobody.sock", "db"),
+        epoch: scene.epoch,
+        settled: false,
+        comes_back: true,
+    };
     let refused = route.switch(&nowhere, soon()).unwrap_err();
     assert!(matches!(refused, RouteError::Unusable { .. }), "{refused}");
 

@@ -4,7 +4,7 @@ use super::node::{BLOCK, Role, Source};
 use super::wires::{Destination, Place};
 use super::world::{Event, World, note};
 use forebay_appliance::service::{Holder as LeaseHolder, Lease};
-use forebay_appliance::volume::{HoldState, PrewarmPlan};
+use forebay_appliance::volume::{HoldState, Leave, PrewarmPlan};
 use forebay_cache::Insertion;
 use forebay_control::HostId;
 use forebay_control::response::{ApplianceId, Holder, Order, Outcome, Target, What};
@@ -396,7 +396,7 @@ impl World {
             self.proxy_goes(id, link);
             return self.serve_volume(proxy);
         };
-        if let Err(error) = machine.hold(settled) {
+        if let Err(error) = machine.hold(Leave { settled, drops_cache: false }) {
             return self.give_up_change(id, link, false, Outcome::NotDrained(error.to_string()));
         }
         self.doing.get_mut(&id).expect("looked up above").stage = Stage::Holding(link);
@@ -416,7 +416,7 @@ impl World {
             }
             None => self.give_up_change(id, link, false, Outcome::Refused("it is not held any more".into())),
             Some(HoldState::Held) => {
-                self.machine(proxy).expect("it is held").change_origin(&traits, false);
+                self.machine(proxy).expect("it is held").change_origin(&traits);
                 self.proxy_goes(id, link);
             }
         }

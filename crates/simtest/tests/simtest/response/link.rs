@@ -375,7 +375,8 @@ impl World {
 
     fn outcome_unknown(&mut self, id: u64, job: &Job) {
         let node = self.links[&id].node;
-        let error = OriginError::OutcomeUnknown { context: String::new() };
+        let asked = Some(Box::new(job.request.operation.clone()));
+        let error = OriginError::OutcomeUnknown { context: String::new(), asked };
         self.complete(node, id, OriginCompletion { id: job.request.id, result: Err(error) });
     }
 
