@@ -9,8 +9,8 @@
 use super::keeper::{Keeper, Launch, Ports, json, read, write};
 use super::local::over_tcp;
 use super::qemu::{
-    GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, inner_configuration, kernel_parameters,
-    naming_image, option,
+    GUEST, HTTP_PORT, Image, MACHINE_OVERHEAD, NBD_PORT, READY, TRANSLATED_MIB_MAX, inner_configuration,
+    kernel_parameters, machine_mebibytes, naming_image, option,
 };
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
@@ -133,7 +133,7 @@ impl Libvirt {
              <name>{name}</name>\n<uuid>{uuid}</uuid>\n<memory unit='MiB'>{mebibytes}</memory>\n<vcpu>1</vcpu>\n\
              <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initramfs}</initrd>\
              <cmdline>{parameters}</cmdline></os>\n\
-             {sysinfo}<features><acpi/></features><cpu mode='maximum'/>\n<on_reboot>destroy</on_reboot>\n<on_crash>destroy</on_crash>\n\
+             {sysinfo}<features><acpi/>{translated}</features><cpu mode='maximum'/>\n<on_reboot>destroy</on_reboot>\n<on_crash>destroy</on_crash>\n\
              <devices><serial type='file'><source path='{log}' append='on'/></serial>\
              <controller type='usb' model='none'/><memballoon model='none'/></devices>\n\
              <qemu:commandline><qemu:arg value='-netdev'/><qemu:arg value='user,id=net,{nbd},{http}'/>\
@@ -141,7 +141,12 @@ impl Libvirt {
              </domain>\n",
             kind = escaped(&self.kind),
             name = name(&order.id),
-            mebibytes = order.memory.get() >> 20,
+            mebibytes = machine_mebibytes(order),
+            // No other kind takes it.
+            translated = match &*self.kind {
+                "qemu" => format!("<tcg><tb-cache unit='MiB'>{TRANSLATED_MIB_MAX}</tb-cache></tcg>"),
+                _ => String::new(),
+            },
             kernel = path(&self.image.kernel),
             initramfs = path(&self.image.initramfs),
             parameters = escaped(&kernel_parameters()),

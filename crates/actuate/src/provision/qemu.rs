@@ -21,7 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a machine needs besides its caches: kernel, image and `forebay`; 116 MiB were measured with an image of 40 MiB (ours).
-pub(super) const MACHINE_OVERHEAD: Bytes = Bytes::mib(144);
+const GUEST_OVERHEAD: Bytes = Bytes::mib(144);
+/// What QEMU takes of the host beside the memory that it gives the machine: 31 MiB before that does anything, what it keeps translated, and some to spare (ours).
+const HYPERVISOR_OVERHEAD: Bytes = Bytes::mib(80);
+/// What QEMU may keep of translated code where it emulates in software. By itself it takes up to 1 GiB, as the machine comes to do more; an appliance that serves does the same over and over.
+pub(super) const TRANSLATED_MIB_MAX: u64 = 32;
+/// What an appliance takes of its host besides its caches.
+pub(super) const MACHINE_OVERHEAD: Bytes = Bytes(GUEST_OVERHEAD.get() + HYPERVISOR_OVERHEAD.get());
 /// The ports in the machine.
 pub(super) const NBD_PORT: u16 = 10_809;
 pub(super) const HTTP_PORT: u16 = 9_809;
@@ -89,10 +95,17 @@ impl Qemu {
         let forward = |port: u16, to: u16| format!("hostfwd=tcp:127.0.0.1:{port}-{GUEST}:{to}");
         let network =
             format!("user,id=net,{},{}", forward(ports.nbd, NBD_PORT), forward(ports.http, HTTP_PORT));
-        let mebibytes = order.memory.get() >> 20;
+        let mebibytes = machine_mebibytes(order);
         let mut command: Vec<OsString> = vec![self.program.clone().into()];
         command.extend(["-name".into(), format!("forebay-{}", order.id).into()]);
-        command.extend(["-machine".into(), format!("q35,accel={accelerator}").into()]);
+        command.extend(["-machine", "q35"].map(OsString::from));
+        for accelerator in accelerator.split(':') {
+            let bound = match accelerator {
+                "tcg" => format!(",tb-size={TRANSLATED_MIB_MAX}"),
+                _ => String::new(),
+            };
+            command.extend(["-accel".into(), format!("{accelerator}{bound}").into()]);
+        }
         command.extend(["-cpu", "max", "-nodefaults", "-no-user-config", "-no-reboot"].map(OsString::from));
         command.extend(["-display", "none", "-serial", "stdio"].map(OsString::from));
         command.extend(["-m".into(), format!("{mebibytes}M").into()]);
@@ -111,6 +124,11 @@ impl Qemu {
         command.push(option("unix:", socket, ",server=on,wait=off"));
         command
     }
+}
+
+/// The memory of the machine of an appliance: what is left of that which was ordered for it.
+pub(super) fn machine_mebibytes(order: &ApplianceOrder) -> u64 {
+    order.memory.get().saturating_sub(HYPERVISOR_OVERHEAD.get()) >> 20
 }
 
 /// What the kernel and the first process are told: nothing secret. On a busy host a kernel that is emulated in software may miss the interrupts by which it looks whether its timer works, and panics.
@@ -315,7 +333,7 @@ mod tests {
         ApplianceOrder {
             id: "a".parse().unwrap(),
             host: String::new(),
-            memory: Bytes::mib(256),
+            memory: Bytes::mib(336),
             volumes: vec![VolumeOrder::new("db", Endpoint::new(uri.parse().unwrap()), Bytes::mib(16))],
             port: None,
             interval_ms: None,
@@ -426,5 +444,10 @@ mod tests {
         let line = line.join(" ");
         assert!(!line.contains("0123456789abcdef"), "{line}");
         assert!(line.contains("file=/run/a,,b/appliance.toml") && line.contains("-m 256M"), "{line}");
+        assert!(line.contains("-accel tcg,tb-size=32"), "{line}");
+        let either = qemu.command("kvm:tcg", &order, Ports::of(&order.id), Path::new("/run/a"));
+        let accelerators: Vec<_> =
+            either.windows(2).filter(|pair| pair[0] == "-accel").map(|pair| &pair[1]).collect();
+        assert_eq!(accelerators, ["kvm", "tcg,tb-size=32"]);
     }
 }

@@ -41,7 +41,7 @@ fn provider(folder: &Path, image: &Image) -> Qemu {
 
 /// An order for a machine with 4 MiB of cache.
 pub(super) fn machine_order(id: &str, storage: &Storage) -> ApplianceOrder {
-    ApplianceOrder { memory: Bytes::mib(224), ..order(id, storage.endpoint()) }
+    ApplianceOrder { memory: Bytes::mib(304), ..order(id, storage.endpoint()) }
 }
 
 /// A program in `folder` that is run in place of QEMU.
@@ -108,7 +108,7 @@ fn a_hypervisor_that_gives_less_memory_than_was_ordered_is_found_out() {
     let Some(image) = image(folder.path()) else { return };
     let storage = Storage::over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST));
     let mut order = machine_order("liar", &storage);
-    (order.memory, order.volumes[0].cache) = (Bytes::mib(512), Bytes::mib(300));
+    (order.memory, order.volumes[0].cache) = (Bytes::mib(592), Bytes::mib(300));
     let mut liar = provider(folder.path(), &image);
     liar.program = script(
         folder.path(),
