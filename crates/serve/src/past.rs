@@ -3,7 +3,7 @@
 use crate::clock::Stamp;
 use crate::history::HistoryCounters;
 use crate::kept;
-use forebay_control::{Controller, Past};
+use forebay_control::{Controller, Past, VolumeId};
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -25,20 +25,23 @@ pub(crate) struct PastFile {
 }
 
 impl PastFile {
-    /// The file that belongs to a history; `controller`, who is told of an interval of this length every time, recalls what it keeps. What cannot be recalled
+    /// The file that belongs to a history; `controller`, who is told of an interval of this length every time, recalls what it keeps of the volumes that are called so in this order in the configuration. What cannot be recalled
     /// is told and set aside: it is a help, no promise, so that it keeps nobody from starting, and weeks of it, so that a start is not to cost them.
     pub(crate) fn recall(
         history: &Path,
         controller: &mut Controller,
+        names: impl Iterator<Item = String>,
         now: &Stamp,
         interval: Nanos,
     ) -> PastFile {
+        let known = names.zip((0..).map(VolumeId)).collect();
         let mut file = PastFile { path: kept::beside(history, ".past"), in_the_way: None };
         let recalled = kept::read::<Kept>(&file.path).and_then(|kept| {
             let Some(kept) = kept else { return Ok(()) };
             let away = now.since(&kept.at);
-            let volumes =
-                controller.recall_past(kept.past, away, interval).map_err(|error| error.to_string())?;
+            let volumes = controller
+                .recall_past(kept.past, &known, away, interval)
+                .map_err(|error| error.to_string())?;
             tracing::info!(volumes, %away, "the past is recalled");
             Ok(())
         });
@@ -161,7 +164,10 @@ mod tests {
     }
 
     fn recall(history: &Path, controller: &mut Controller, unix_ms: i64) -> PastFile {
-        PastFile::recall(history, controller, &at(unix_ms), Nanos::secs(1))
+        let is_there = [0, 1, 2, 3].map(|number| controller.status(VolumeId(number)).is_some());
+        let names = is_there.into_iter().enumerate();
+        let names = names.map(|(at, is_there)| if is_there { "db".to_owned() } else { format!("other{at}") });
+        PastFile::recall(history, controller, names, &at(unix_ms), Nanos::secs(1))
     }
 
     #[test]

@@ -229,7 +229,9 @@ impl Pilot {
                 take_over(shared, controller, observation, |volume| kept.contains(&volume));
             }
             if let (None, Some(history)) = (&past, &shared.config.history) {
-                *past = Some(PastFile::recall(&history.path, controller, &Stamp::now(), interval(shared)));
+                let names = shared.config.volumes.iter().map(|volume| volume.name.clone());
+                *past =
+                    Some(PastFile::recall(&history.path, controller, names, &Stamp::now(), interval(shared)));
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

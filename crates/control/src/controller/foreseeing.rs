@@ -3,6 +3,7 @@
 //! What is loaded for a peak displaces nothing: of a cache that holds what is read now, and not then, a part is given up before, where the model says that nobody misses an objective by it.
 
 use super::grant::Grant;
+use super::past::intervals_between;
 use super::scenes::Scenes;
 use super::volume::Volume;
 use super::{Change, Controller};
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Seasons looked for in one step: each costs some three milliseconds (ours).
-const SEASONS_PER_STEP: usize = 4;
+pub(super) const SEASONS_PER_STEP: usize = 4;
 /// Buckets after its expected beginning in which a peak may still come (ours).
 const PATIENCE: u64 = 2;
 /// Of a size that a peak was foreseen to need, one part in so many is given back in a season if it is spared (ours).
@@ -47,9 +48,7 @@ pub(super) struct Rested {
 impl Volume {
     /// Intervals that went by since its history was counted last.
     pub(super) fn uncounted(&self, at: Nanos, every: Nanos) -> u64 {
-        let went = self.counted.map_or(0, |counted| at.saturating_since(counted).0);
-        // What is left of one is the next time's.
-        went.saturating_add(every.0 / 2) / every.0
+        intervals_between(self.counted, at, every)
     }
 
     /// Takes into the history what went by up to `at`: the load, for as long as `heard` tells of it, and before it that nobody looked. Of whom nothing is heard

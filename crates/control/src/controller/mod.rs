@@ -40,6 +40,7 @@ use crate::decision::{Decision, DecisionKind, Fact, StepOutcome};
 use crate::inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
 use crate::observation::{HostObservation, Observation, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
+use past::Awaited;
 use placing::HostUse;
 use scenes::Scenes;
 use std::collections::{BTreeMap, VecDeque};
@@ -66,6 +67,8 @@ pub struct Controller {
     interval_s: f64,
     /// When the last interval ended, and how often they do.
     last: Option<(Nanos, Nanos)>,
+    /// The past of volumes that are not registered, and that were or are to be.
+    awaited: BTreeMap<VolumeId, Awaited>,
 }
 
 /// A change of a quota that a step wants.
@@ -129,6 +132,7 @@ impl Controller {
             step: 0,
             interval_s: 1.0,
             last: None,
+            awaited: BTreeMap::new(),
         })
     }
 
@@ -167,15 +171,23 @@ impl Controller {
                 volume.spec = spec;
             }
             None => {
-                self.volumes.insert(spec.id, Volume::new(spec));
+                let mut volume = Volume::new(spec);
+                let awaited = self.awaited.remove(&volume.spec.id);
+                if let Some(awaited) = awaited.filter(|awaited| awaited.name == volume.spec.name) {
+                    (volume.past, volume.counted) = (awaited.history, awaited.since);
+                }
+                self.volumes.insert(volume.spec.id, volume);
             }
         }
         Ok(())
     }
 
-    /// Forgets a volume; its quota counts as free from now on.
+    /// Forgets a volume; its quota counts as free from now on. What is remembered of its load is kept for when it is registered again.
     pub fn forget(&mut self, id: VolumeId) {
-        self.volumes.remove(&id);
+        if let Some(volume) = self.volumes.remove(&id).filter(|volume| !volume.past.is_empty()) {
+            let since = volume.counted.or(self.last.map(|(at, _)| at));
+            self.awaited.insert(id, Awaited { name: volume.spec.name, history: volume.past, since });
+        }
         for volume in self.volumes.values_mut() {
             if let Some(grant) = &mut volume.grant {
                 grant.serves.retain(|served| *served != id);
@@ -202,6 +214,7 @@ impl Controller {
         self.interval_s = observation.interval.as_secs_f64().max(1e-9);
         let every = if observation.every > Nanos::ZERO { observation.every } else { observation.interval };
         self.last = Some((observation.at, every.max(Nanos(1))));
+        self.await_others(observation.at, every);
         let mut outcome = StepOutcome::default();
         let observed: BTreeMap<VolumeId, &VolumeObservation> =
             observation.volumes.iter().map(|volume| (volume.volume, volume)).collect();

@@ -1,7 +1,8 @@
 //! What is kept of the past over restarts: of every volume what it remembers of its load, and of when it needed a cache.
 
+use super::foreseeing::SEASONS_PER_STEP;
 use super::{Controller, Volume};
-use crate::foresight::History;
+use crate::foresight::{History, is_long};
 use crate::inventory::VolumeId;
 use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,22 @@ pub enum RecallError {
     },
 }
 
+/// What is remembered of a volume that is not registered now, and may be again.
+#[derive(Clone, Debug)]
+pub(super) struct Awaited {
+    pub(super) name: String,
+    pub(super) history: History,
+    /// As of when; `None` before the first step.
+    pub(super) since: Option<Nanos>,
+}
+
+/// How many intervals went by between `since` and `at`, one of which ends `every` so often.
+pub(super) fn intervals_between(since: Option<Nanos>, at: Nanos, every: Nanos) -> u64 {
+    let went = since.map_or(0, |since| at.saturating_since(since).0);
+    // What is left of one is the next time's.
+    went.saturating_add(every.0 / 2) / every.0
+}
+
 /// Buckets whose lengths differ by so much of them are of one length: seconds are kept as text.
 const SAME_LENGTH: f64 = 1e-6;
 
@@ -80,7 +97,14 @@ impl Controller {
             history.pass_as_known(uncounted, &rules);
             (*id, volume.spec.name.clone(), history)
         };
-        let mut volumes: Vec<_> = self.volumes.iter().map(each).collect();
+        let unregistered = |(id, awaited): (&VolumeId, &Awaited)| {
+            let mut history = awaited.history.clone();
+            let went = self.last.map_or(0, |(at, every)| intervals_between(awaited.since, at, every));
+            history.pass_as_known(went, &rules);
+            (*id, awaited.name.clone(), history)
+        };
+        let registered = self.volumes.iter().map(each);
+        let mut volumes: Vec<_> = registered.chain(self.awaited.iter().map(unregistered)).collect();
         bound_listed(&mut volumes, KEPT_RUNS_MAX);
         Past {
             schema: PAST_SCHEMA.to_owned(),
@@ -90,17 +114,39 @@ impl Controller {
         }
     }
 
+    /// A step is of the interval `every` that ends at `at`, for volumes that are not registered, too. Of one of which nothing has been heard for a bucket the season is looked for, by which
+    /// it is told what it does meanwhile: of few at a time, since that takes a while.
+    pub(super) fn await_others(&mut self, at: Nanos, every: Nanos) {
+        let rules = self.config.foresight;
+        let every = every.max(Nanos(1));
+        let mut sought = 0;
+        for awaited in self.awaited.values_mut() {
+            let since = *awaited.since.get_or_insert(Nanos(at.0.saturating_sub(every.0)));
+            let is_away = is_long(intervals_between(Some(since), at, every), &rules);
+            if is_away && sought < SEASONS_PER_STEP && !awaited.history.has_sought_season() {
+                awaited.history.find_season();
+                sought += 1;
+            }
+        }
+    }
+
     /// The length of a bucket of the history, in seconds.
     fn bucket_s(&self, interval: Nanos) -> f64 {
         interval.as_secs_f64() * self.config.foresight.bucket_intervals as f64
     }
 
-    /// Recalls what another controller remembered of the volumes that are registered now, which have their names and may have other numbers;
-    /// `away` is for how long nobody looked, and `interval` how often this one will be told. Returns how many volumes it is of: what was kept by other rules is left out.
+    /// Recalls what another controller remembered of the volumes that are `known`, which have their names and may have other numbers; of those that are registered later it is kept
+    /// for them. `away` is for how long nobody looked, and `interval` how often this one will be told. Returns how many volumes it is of: what was kept by other rules is left out.
     ///
     /// # Errors
     /// [`RecallError`].
-    pub fn recall_past(&mut self, past: Past, away: Nanos, interval: Nanos) -> Result<usize, RecallError> {
+    pub fn recall_past(
+        &mut self,
+        past: Past,
+        known: &BTreeMap<String, VolumeId>,
+        away: Nanos,
+        interval: Nanos,
+    ) -> Result<usize, RecallError> {
         if past.schema != PAST_SCHEMA {
             return Err(RecallError::Schema { found: past.schema });
         }
@@ -110,20 +156,21 @@ impl Controller {
             return Err(RecallError::Buckets { found_s, expected_s });
         }
         let rules = self.config.foresight;
-        let by_name: BTreeMap<String, VolumeId> =
-            self.volumes.iter().map(|(id, volume)| (volume.spec.name.clone(), *id)).collect();
         let numbers: BTreeMap<VolumeId, VolumeId> =
-            past.volumes.iter().filter_map(|(id, name, _)| Some((*id, *by_name.get(name)?))).collect();
+            past.volumes.iter().filter_map(|(id, name, _)| Some((*id, *known.get(name)?))).collect();
         let intervals = (away.as_secs_f64() / interval.as_secs_f64().max(1e-3)).round() as u64;
         let mut recalled = 0;
-        for (id, _, history) in past.volumes {
+        let since = self.last.map(|(at, _)| at);
+        for (id, name, history) in past.volumes {
             let Some(now) = numbers.get(&id) else { continue };
             let Some(mut history) = history.recalled(&rules, |id| numbers.get(&id).copied()) else {
                 continue;
             };
             history.pass(intervals, &rules);
-            let volume = self.volumes.get_mut(now).expect("listed");
-            (volume.past, volume.counted) = (history, None);
+            match self.volumes.get_mut(now) {
+                Some(volume) => (volume.past, volume.counted) = (history, None),
+                None => drop(self.awaited.insert(*now, Awaited { name, history, since })),
+            }
             recalled += 1;
         }
         Ok(recalled)

@@ -1,12 +1,14 @@
 //! A peak that comes at equal spans is foreseen: what its cache held in the last one is there before it, and is not given back while it lasts.
 
 use super::application;
-use super::world::{BOUND_S, World};
+use super::world::{APPLICATION, BOUND_S, READER, World};
 use forebay_control::foresight::ForesightRules;
 use forebay_control::{
-    ControlConfig, DecisionKind, FactValue, Objective, Operations, RecallError, VolumeSpec,
+    ControlConfig, Controller, DecisionKind, FactValue, Objective, Observation, Operations, RecallError,
+    VolumeId, VolumeSpec,
 };
 use forebay_units::{Bytes, Nanos};
+use std::collections::BTreeMap;
 
 /// Three peaks of a minute, and the calm before the next, with buckets of five seconds.
 fn before_the_fourth_peak(seed: u64, tells: bool) -> World {
@@ -56,13 +58,93 @@ fn before_a_peak_what_the_cache_held_in_the_last_one_is_loaded() {
     assert!(zones.iter().all(|zone| zone.blocks == 256), "{zones:?}");
 }
 
+/// The volumes of the world, by name.
+fn known() -> BTreeMap<String, VolumeId> {
+    let named = |(name, id): (&str, VolumeId)| (name.to_owned(), id);
+    BTreeMap::from([("application", APPLICATION), ("reader", READER)].map(named))
+}
+
+/// A volume may be heard of for the first time long after a restart, since its storage was started after the controller. Its past is kept meanwhile, grows older, and is its own then.
+#[test]
+fn the_past_of_a_volume_that_is_registered_late_is_kept_for_it() {
+    let mut before = three_peaks(3, true);
+    // The last peak is over, and the next one not foreseen yet: one that is open ends with the next step of a volume that has no cache.
+    before.rates(60.0, 30.0);
+    before.run(30);
+    let kept = serde_json::to_string(&before.controller.past(Nanos::secs(1))).unwrap();
+    let spec = || {
+        let bound = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All);
+        application(vec![bound.over(Nanos::secs(1))])
+    };
+    for (before, unheard) in [(0, 0), (0, 3), (0, 37), (7, 300)] {
+        let mut both = [false, true].map(|is_late| {
+            let mut controller = World::with(4, Bytes::mib(200), with_short_buckets()).controller;
+            if is_late {
+                controller.forget(APPLICATION);
+            }
+            (controller, 0)
+        });
+        let pass = |(controller, now): &mut (Controller, u64), seconds| {
+            for _ in 0..seconds {
+                *now += 1;
+                let at = Nanos::secs(*now);
+                controller.step(&Observation { at, interval: Nanos::secs(1), ..Observation::default() });
+            }
+        };
+        let past = |(controller, _): &(Controller, u64)| {
+            serde_json::to_value(controller.past(Nanos::secs(1))).unwrap()
+        };
+        for one in &mut both {
+            pass(one, before);
+            let kept = serde_json::from_str(&kept).unwrap();
+            assert_eq!(one.0.recall_past(kept, &known(), Nanos::ZERO, Nanos::secs(1)), Ok(2));
+            pass(one, unheard);
+        }
+        let are_alike = |both: &[(Controller, u64); 2], when: &str| {
+            let of_volumes = |one| {
+                let mut volumes = past(one)["volumes"].as_array().unwrap().clone();
+                volumes.sort_by_key(|volume| volume[0].as_u64());
+                volumes
+            };
+            let [registered, late] = both.each_ref().map(of_volumes);
+            assert_eq!((registered.len(), late.len()), (2, 2), "{when}");
+            for (of, other) in registered.iter().zip(&late) {
+                for what in ["now", "intervals", "peaks", "wary_until"] {
+                    assert_eq!(of[2][what], other[2][what], "{what} of {}, {when}", of[1]);
+                }
+                // The bucket that is open may be told by the one before it, or by the season.
+                let loads = [of, other].map(|volume| {
+                    let loads = volume[2]["loads"].as_array().unwrap().iter();
+                    loads.map(|load| load.as_f64().unwrap()).collect::<Vec<_>>()
+                });
+                assert_eq!(loads[0].len(), loads[1].len());
+                for (at, (load, other)) in loads[0].iter().zip(&loads[1]).enumerate() {
+                    assert!((load / other - 1.0).abs() < 0.02, "{load} and {other} in bucket {at}, {when}");
+                }
+            }
+        };
+        are_alike(&both, &format!("{unheard} s"));
+        both[1].0.register(spec()).unwrap();
+        for one in &mut both {
+            pass(one, 11);
+        }
+        are_alike(&both, &format!("{unheard} s, and it is registered"));
+    }
+    // Whoever is not to be registered is forgotten.
+    let mut controller = World::with(4, Bytes::mib(200), with_short_buckets()).controller;
+    controller.forget(APPLICATION);
+    let (mut others, kept) = (known(), serde_json::from_str(&kept).unwrap());
+    others.remove("application");
+    assert_eq!(controller.recall_past(kept, &others, Nanos::ZERO, Nanos::secs(1)), Ok(1));
+}
+
 /// The past outlasts a restart, and the configuration may be another one then.
 #[test]
 fn a_peak_is_granted_no_more_than_its_volume_may_have() {
     let kept = serde_json::to_string(&three_peaks(3, true).controller.past(Nanos::secs(1))).unwrap();
     let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
     let past = serde_json::from_str(&kept).unwrap();
-    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
+    assert_eq!(world.controller.recall_past(past, &known(), Nanos::ZERO, Nanos::secs(1)), Ok(2));
     let most = 1_000;
     let bound = Objective::mean_latency(Nanos::from_secs_f64(BOUND_S), Operations::All).over(Nanos::secs(1));
     let maximum = Some(Bytes(most * 4_096));
@@ -78,7 +160,7 @@ fn after_a_restart_what_the_last_peak_held_is_loaded_before_the_next() {
     let kept = serde_json::to_string(&before.controller.past(Nanos::secs(1))).unwrap();
     let mut world = World::with(4, Bytes::mib(200), with_short_buckets());
     let past = serde_json::from_str(&kept).unwrap();
-    assert_eq!(world.controller.recall_past(past, Nanos::ZERO, Nanos::secs(1)), Ok(2));
+    assert_eq!(world.controller.recall_past(past, &known(), Nanos::ZERO, Nanos::secs(1)), Ok(2));
     world.tells = true;
     let world = calm_after(world);
     let foreseen = world.foreseen.expect("a peak is foreseen");
@@ -96,7 +178,7 @@ fn a_past_in_buckets_of_another_length_is_not_recalled() {
         let rules = with_short_buckets();
         let foresight = ForesightRules { bucket_intervals, ..rules.foresight };
         let mut world = World::with(4, Bytes::mib(200), ControlConfig { foresight, ..rules });
-        world.controller.recall_past(serde_json::from_value(kept).unwrap(), Nanos::ZERO, interval)
+        world.controller.recall_past(serde_json::from_value(kept).unwrap(), &known(), Nanos::ZERO, interval)
     };
     let same = with_short_buckets().foresight.bucket_intervals;
     assert_eq!(recall(kept.clone(), same, Nanos::secs(1)), Ok(2));

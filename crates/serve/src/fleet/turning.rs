@@ -260,7 +260,9 @@ impl Loop {
             self.registered.insert(id, size);
         }
         if first && let Some(history) = &config.history {
-            self.past = Some(PastFile::recall(history, controller, &Stamp::now(), config.interval));
+            // Of all, since those that are heard of later are registered later.
+            let names = config.volume.iter().map(|volume| volume.name.clone());
+            self.past = Some(PastFile::recall(history, controller, names, &Stamp::now(), config.interval));
         }
     }
 
