@@ -352,7 +352,7 @@ pub(crate) fn interference(shared: &Shared) -> Interferences {
     Interferences::of(&tables)
 }
 
-fn controller(shared: &Shared, state: &State) -> ControllerStatus {
+pub(crate) fn controller(shared: &Shared, state: &State) -> ControllerStatus {
     ControllerStatus {
         state: shared.controller_state(state),
         interval_s: shared.config.control.interval.as_secs_f64(),

@@ -33,8 +33,8 @@ use std::time::Duration;
 ///     volume = "db"
 ///     latency = "5ms"
 ///
-/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`. SIGTERM, SIGINT and SIGHUP end
-/// it; appliances go on without it.
+/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`; `/metrics` on that socket speaks
+/// Prometheus. SIGTERM, SIGINT and SIGHUP end it; appliances go on without it.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ControlArgs {

@@ -35,6 +35,34 @@ struct Way {
     table: VolumeTable,
     route: Option<Box<dyn Route>>,
     lease: Option<StorageLease>,
+    switches: Mutex<Switches>,
+}
+
+impl Way {
+    fn switches(&self) -> MutexGuard<'_, Switches> {
+        // Plain numbers.
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A volume's re-routes that succeeded, since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Switches {
+    pub(super) to_appliance: u64,
+    pub(super) to_original: u64,
+    /// How long neither path answered in the last one, at most.
+    pub(super) pause_last: Option<Nanos>,
+    pub(super) pause_max: Option<Nanos>,
+}
+
+impl Switches {
+    fn count(&mut self, to: Target, pause: Nanos) {
+        match to {
+            Target::Appliance { .. } => self.to_appliance += 1,
+            Target::Original => self.to_original += 1,
+        }
+        (self.pause_last, self.pause_max) = (Some(pause), self.pause_max.max(Some(pause)));
+    }
 }
 
 /// What all threads need.
@@ -72,6 +100,7 @@ impl Carriers {
             route: making::route(config, table),
             lease: table.lease(),
             table: table.clone(),
+            switches: Mutex::default(),
         };
         let means = Arc::new(Means {
             hosts,
@@ -132,6 +161,11 @@ impl Carriers {
             (Some(_), None) => Draining::ByItself,
             (None, _) => Draining::Not,
         }
+    }
+
+    /// The re-routes of a volume so far.
+    pub(super) fn switches(&self, volume: VolumeId) -> Switches {
+        *self.means.volumes[volume.0 as usize].switches()
     }
 
     /// Where an appliance is told and asked, if it is known to run. After a restart the first order that needs it finds it: who asks here must not wait for a host.
@@ -376,7 +410,11 @@ impl Means {
         };
         let comes_back = !matches!(to, Target::Original);
         match route.switch(&Passage { to: endpoint, epoch, settled, comes_back }, deadline) {
-            Ok(Pause(pause)) => Outcome::Switched { pause: Nanos::from(pause) },
+            Ok(Pause(pause)) => {
+                let pause = Nanos::from(pause);
+                way.switches().count(to, pause);
+                Outcome::Switched { pause }
+            }
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
             Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),
             Err(error @ RouteError::NoClient { .. }) => Outcome::NoClient(with_causes(&error)),
@@ -505,7 +543,7 @@ mod tests {
         let table = config.volume.remove(0);
         Arc::new(Means {
             hosts: vec![("h1".to_owned(), Box::new(host))],
-            volumes: vec![Way { table, route: None, lease: None }],
+            volumes: vec![Way { table, route: None, lease: None, switches: Mutex::default() }],
             secret: Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap(),
             interval: config.interval,
             running: Mutex::default(),

@@ -10,6 +10,7 @@ mod carrying;
 mod checking;
 mod config;
 mod making;
+mod metrics;
 mod objective;
 mod observing;
 mod places;
@@ -99,6 +100,7 @@ pub(crate) struct FleetShared {
     pub(crate) config: FleetConfig,
     pub(crate) history: Option<History>,
     pub(crate) started: Instant,
+    pub(crate) started_unix_ms: i64,
     pub(crate) state: Mutex<FleetState>,
     switch: Switch,
     /// Held while what was decided becomes wishes, and while the controller is switched.
@@ -115,7 +117,11 @@ pub(crate) struct FleetShared {
 #[derive(Default)]
 pub(crate) struct FleetState {
     pub(crate) decisions: VecDeque<DatedDecision>,
+    /// By kind and volume, of this run.
+    pub(crate) decision_counts: BTreeMap<String, BTreeMap<String, u64>>,
     pub(crate) volumes: Vec<crate::status::VolumeStatus>,
+    pub(crate) turn: metrics::Turn,
+    pub(crate) clock_steps: u64,
     pub(crate) steps: u64,
     pub(crate) last_step: Duration,
     pub(crate) granted_bytes: u64,
@@ -207,6 +213,7 @@ impl Fleet {
         let shared = Arc::new(FleetShared {
             history,
             started,
+            started_unix_ms: unix_ms(),
             state: Mutex::new(FleetState {
                 decisions: earlier.unwrap_or_default().into(),
                 ..FleetState::default()
@@ -263,6 +270,11 @@ impl Fleet {
     /// What it tells of itself.
     pub fn status(&self) -> crate::status::Status {
         showing::status(&self.shared)
+    }
+
+    /// The metrics, as `/metrics` has them.
+    pub fn metrics(&self) -> String {
+        metrics::render(&self.shared)
     }
 
     /// Why it does nothing any more, if that is so: a bug. One that is started anew goes on where it ended.

@@ -55,6 +55,8 @@ pub(super) struct Last<'a> {
     pub(super) seen: Option<&'a VolumeObservation>,
     /// Over which time.
     pub(super) span: Nanos,
+    /// When something new was heard last.
+    pub(super) heard: Nanos,
     pub(super) size_bytes: u64,
     pub(super) in_doubt_bytes: u64,
     /// What is wrong with what is heard of it.
@@ -77,6 +79,7 @@ impl Observer {
         Last {
             seen: ears.last.as_ref().map(|(seen, _)| seen),
             span: ears.last.as_ref().map_or(Nanos::ZERO, |(_, span)| *span),
+            heard: ears.doubt.heard(),
             size_bytes: ears.size_bytes,
             in_doubt_bytes: ears.in_doubt_bytes,
             trouble: ears.doubt.trouble(),

@@ -4,11 +4,12 @@ use super::asking;
 use super::config::FleetConfig;
 use super::observing::{Last, Observer};
 use super::tables::{PrometheusTable, VolumeTable};
-use super::{FleetShared, FleetState, home, id_of};
+use super::{FleetShared, FleetState, home, id_of, metrics};
 use crate::clock::unix_ms;
 use crate::history::word;
 use crate::http::{error, serves};
 use crate::interfering::Interferences;
+use crate::metrics::CONTENT_TYPE;
 use crate::report::latency;
 use crate::status::{
     CacheStatus, ControllerStatus, Explanation, HistoryStatus, IoStatus, LatencyStatus, ObjectiveStatus,
@@ -16,7 +17,7 @@ use crate::status::{
 };
 use axum::Router;
 use axum::extract::{Path as UrlPath, State};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use forebay_control::response::Responses;
@@ -28,6 +29,7 @@ use std::sync::{Arc, Weak};
 pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
+        .route("/metrics", get(told_metrics))
         .route("/api/v1/status", get(told_status))
         .route("/api/v1/explain/{volume}", get(told_explanation))
         .route("/api/v1/interference", get(told_interference))
@@ -38,6 +40,13 @@ pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
 async fn told_status(State(shared): State<Weak<FleetShared>>) -> Response {
     match shared.upgrade() {
         Some(shared) => axum::Json(status(&shared)).into_response(),
+        None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
+    }
+}
+
+async fn told_metrics(State(shared): State<Weak<FleetShared>>) -> Response {
+    match shared.upgrade() {
+        Some(shared) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], metrics::render(&shared)).into_response(),
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the controller is stopping"),
     }
 }
@@ -73,7 +82,7 @@ async fn told_explanation(
         .into_response()
 }
 
-fn controller(shared: &FleetShared, state: &FleetState) -> ControllerStatus {
+pub(super) fn controller(shared: &FleetShared, state: &FleetState) -> ControllerStatus {
     ControllerStatus {
         state: shared.controller_state(state),
         interval_s: shared.config.interval.as_secs_f64(),
@@ -139,7 +148,7 @@ fn volume_status(
     responses: &Responses,
     controller: Option<&Controller>,
 ) -> VolumeStatus {
-    let Last { seen, span, size_bytes, in_doubt_bytes, trouble } = observer.last(id);
+    let Last { seen, span, size_bytes, in_doubt_bytes, trouble, .. } = observer.last(id);
     let judged = controller.and_then(|controller| controller.status(id));
     let response = responses.status(id);
     // Of a volume that is left alone until its route can be told there is nothing to hear.

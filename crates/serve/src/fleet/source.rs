@@ -147,6 +147,11 @@ impl Doubt {
         self.unproven == 0
     }
 
+    /// When there was last something good.
+    pub(super) fn heard(&self) -> Nanos {
+        self.heard
+    }
+
     /// What is wrong now.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.told.as_deref()

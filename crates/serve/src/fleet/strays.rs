@@ -46,6 +46,11 @@ impl Strays {
         Strays { reporter, listings, hosts: BTreeMap::new(), left: BTreeSet::new() }
     }
 
+    /// How many were found that are left to people.
+    pub(super) fn left(&self) -> usize {
+        self.left.len()
+    }
+
     /// Hears what was told, and asks those that have not said enough yet.
     pub(super) fn go_on(
         &mut self,

@@ -3,9 +3,9 @@
 use super::carrying::{Carriers, Report};
 use super::observing::Observer;
 use super::strays::Strays;
-use super::{FleetConfig, FleetShared, home, showing};
+use super::{FleetConfig, FleetShared, home, metrics, showing};
 use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
-use crate::history::{Batch, DatedDecision};
+use crate::history::{Batch, DatedDecision, word};
 use crate::interfering::InterferenceTurns;
 use crate::kept::{self, Hold};
 use crate::past::PastFile;
@@ -96,7 +96,9 @@ impl Loop {
         let past_every = self.shared.config.control.foresight.bucket_intervals as u64;
         let mut clock = ClockWatch::default();
         while !self.shared.is_stopping() {
-            clock.tell(Moment::now());
+            if clock.tell(Moment::now()).is_some() {
+                self.shared.state().clock_steps = clock.steps();
+            }
             match reports.recv_timeout(LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))) {
                 Ok((order, outcome)) => {
                     let now = self.now();
@@ -168,7 +170,15 @@ impl Loop {
         let controller =
             self.controller.as_ref().filter(|_| self.shared.switch.is_on() && !self.journal_fails);
         let volumes = showing::volumes(&self.shared.config, &self.observer, &self.responses, controller);
+        let turn = metrics::Turn::of(
+            &self.shared.config,
+            &self.observer,
+            &self.responses,
+            &self.carriers,
+            &self.strays,
+        );
         let mut state = self.shared.state();
+        state.turn = turn;
         state.granted_bytes = volumes.iter().map(|volume| volume.quota_bytes).sum();
         state.volumes = volumes;
         state.steps += 1;
@@ -362,6 +372,8 @@ impl Loop {
             if state.decisions.len() == DECISIONS_MAX {
                 state.decisions.pop_front();
             }
+            let of_kind = state.decision_counts.entry(word(&decision.decision.kind)).or_default();
+            *of_kind.entry(decision.decision.volume_name.clone()).or_default() += 1;
             state.decisions.push_back(decision.clone());
         }
         drop(state);

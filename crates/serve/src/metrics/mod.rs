@@ -3,18 +3,20 @@
 //! Names: `forebay_`, base units, counters end in `_total`. Every label value comes from the configuration or is a word of
 //! ours, so that the number of series is bounded by it.
 
+pub(crate) mod common;
 mod text;
 
+use crate::config::VolumeConfig;
 use crate::daemon::{Shared, State};
 use crate::monitor::Monitor;
-use crate::status::ControllerState;
+use crate::report;
+use common::{Gauge, Promise};
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{FlashObservation, PlacingObservation};
-use forebay_control::conformance::Verdict;
 use forebay_origin::OriginState;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use text::Text;
+pub(crate) use text::Text;
 
 /// The content type of what [`render`] returns.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -56,68 +58,32 @@ pub(crate) fn render(shared: &Shared) -> String {
     let help = "What the caches of all volumes may take together.";
     text.single("forebay_cache_memory_bytes", "gauge", help, memory);
     controller(&mut text, shared, &state);
-    history(&mut text, shared);
+    common::history(&mut text, shared.history.as_ref());
     snapshots(&mut text, shared);
     text.finish()
 }
 
 fn daemon(text: &mut Text, shared: &Shared, clock_steps: u64) {
-    text.family("forebay_build_info", "gauge", "The version that runs, as a label.");
-    text.sample("forebay_build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1.0);
-    let started = shared.started_unix_ms as f64 / 1e3;
-    text.single("forebay_start_time_seconds", "gauge", "When the daemon started, since 1970.", started);
-    let help = "Times that the wall clock was seen to be set.";
-    text.single("forebay_clock_steps_total", "counter", help, clock_steps as f64);
+    common::process(text, shared.started_unix_ms, clock_steps);
     let connections = shared.appliance.connections() as f64;
     text.single("forebay_connections", "gauge", "Client connections, handshakes included.", connections);
 }
 
 fn working_sets(text: &mut Text, shared: &Shared, state: &State) {
-    let name = "forebay_volume_working_set_bytes";
-    let help = "Different data that clients read in the last whole window of the working set.";
-    text.family(name, "gauge", help);
-    for volume in &shared.config.volumes {
-        let monitor = state.monitors.get(&volume.name);
-        if let Some(bytes) = monitor.and_then(|monitor| monitor.working_set_bytes(volume.block_size)) {
-            text.sample(name, &[("volume", &volume.name)], bytes as f64);
-        }
-    }
+    let bytes = shared.config.volumes.iter().filter_map(|volume| {
+        let bytes = state.monitors.get(&volume.name)?.working_set_bytes(volume.block_size)?;
+        Some((volume.name.as_str(), bytes as f64))
+    });
+    text.of_volumes(common::WORKING_SET, bytes);
 }
 
 fn controller(text: &mut Text, shared: &Shared, state: &State) {
-    let is_up = f64::from(u8::from(shared.controller_state(state) == ControllerState::Running));
-    let help = "1 if decisions are made, 0 if the controller is dead or paused.";
-    text.single("forebay_controller_up", "gauge", help, is_up);
-    let is_on = f64::from(u8::from(shared.switch.is_on()));
-    let help =
-        "1 if the controller is to decide, 0 if it is paused or was never on: caches stay as they are then.";
-    text.single("forebay_controller_enabled", "gauge", help, is_on);
-    let steps = shared.steps.load(Ordering::Relaxed) as f64;
-    text.single("forebay_controller_intervals_total", "counter", "Control intervals observed.", steps);
-    let restarts = state.restarts as f64;
-    text.single("forebay_controller_restarts_total", "counter", "Panics of the controller.", restarts);
-    let help = "How long the last control interval took to observe and decide.";
-    text.single("forebay_controller_step_seconds", "gauge", help, state.last_step.as_secs_f64());
-    text.family("forebay_controller_decisions_total", "counter", "Decisions, by kind.");
-    for (kind, count) in &state.decision_counts {
-        text.sample("forebay_controller_decisions_total", &[("kind", kind)], *count as f64);
-    }
+    let decisions = state.decision_counts.iter().map(|(kind, count)| (kind.as_str(), *count));
+    common::controller(text, &report::controller(shared, state), decisions);
     text.family("forebay_controller_actions_total", "counter", "What was done, by action and outcome.");
     for ((action, outcome), count) in &state.action_counts {
         let labels = [("action", *action), ("outcome", *outcome)];
         text.sample("forebay_controller_actions_total", &labels, *count as f64);
-    }
-}
-
-fn history(text: &mut Text, shared: &Shared) {
-    let Some(history) = &shared.history else { return };
-    let counters = history.counters();
-    for (name, help, counter) in [
-        ("forebay_history_rows_written_total", "Rows of the history written.", &counters.written),
-        ("forebay_history_rows_lost_total", "Rows of the history lost.", &counters.lost),
-        ("forebay_history_failures_total", "Failures of the history's database.", &counters.failures),
-    ] {
-        text.single(name, "counter", help, counter.load(Ordering::Relaxed) as f64);
     }
 }
 
@@ -148,15 +114,12 @@ fn snapshots(text: &mut Text, shared: &Shared) {
 type Volumes<'a> = [(VolumeSnapshot, &'a Monitor)];
 
 fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
-    let mut gauge = |name: &str, help: &str, of: &dyn Fn(&VolumeSnapshot) -> f64| {
-        text.family(name, "gauge", help);
-        for (volume, _) in volumes {
-            text.sample(name, &[("volume", &volume.name)], of(volume));
-        }
+    let mut gauge = |gauge: Gauge, of: &dyn Fn(&VolumeSnapshot) -> f64| {
+        text.of_volumes(gauge, volumes.iter().map(|(volume, _)| (volume.name.as_str(), of(volume))));
     };
-    gauge("forebay_volume_size_bytes", "Size of the volume.", &|volume| volume.size.as_f64());
-    gauge("forebay_volume_connections", "Clients of the volume.", &|volume| volume.connections as f64);
-    gauge("forebay_volume_requests_in_flight", "Client requests in flight.", &|volume| {
+    gauge(("forebay_volume_size_bytes", "Size of the volume."), &|volume| volume.size.as_f64());
+    gauge(("forebay_volume_connections", "Clients of the volume."), &|volume| volume.connections as f64);
+    gauge(("forebay_volume_requests_in_flight", "Client requests in flight."), &|volume| {
         volume.observation.requests_in_flight as f64
     });
     text.family("forebay_volume_requests_total", "counter", "Client requests that arrived, by operation.");
@@ -270,22 +233,26 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
             |volume| volume.observation.counters.changes_entered,
         ),
     ];
-    let gauges: [(&str, &str, Of); 4] = [
-        ("forebay_cache_capacity_bytes", "The quota.", |volume| volume.observation.quota_bytes.get()),
-        ("forebay_cache_used_bytes", "Data cached.", |volume| volume.observation.resident_bytes.get()),
-        ("forebay_cache_held_bytes", "Memory mapped for data.", |volume| volume.observation.held_bytes.get()),
-        ("forebay_warmup_remaining_bytes", "What a warm-up has yet to look at.", |volume| {
+    let gauges: [(Gauge, Of); 4] = [
+        (common::CACHE_CAPACITY, |volume| volume.observation.quota_bytes.get()),
+        (common::CACHE_USED, |volume| volume.observation.resident_bytes.get()),
+        (("forebay_cache_held_bytes", "Memory mapped for data."), |volume| {
+            volume.observation.held_bytes.get()
+        }),
+        (("forebay_warmup_remaining_bytes", "What a warm-up has yet to look at."), |volume| {
             let running = volume.observation.prewarm.filter(|prewarm| prewarm.ended.is_none());
             running.map_or(0, |prewarm| prewarm.remaining_bytes.get())
         }),
     ];
-    for (kind, families) in [("counter", &counters[..]), ("gauge", &gauges[..])] {
-        for (name, help, of) in families {
-            text.family(name, kind, help);
-            for (volume, _) in volumes {
-                text.sample(name, &[("volume", &volume.name)], of(volume) as f64);
-            }
+    for (name, help, of) in counters {
+        text.family(name, "counter", help);
+        for (volume, _) in volumes {
+            text.sample(name, &[("volume", &volume.name)], of(volume) as f64);
         }
+    }
+    for (gauge, of) in gauges {
+        let each = volumes.iter().map(|(volume, _)| (volume.name.as_str(), of(volume) as f64));
+        text.of_volumes(gauge, each);
     }
 }
 
@@ -425,75 +392,28 @@ fn placement(text: &mut Text, volumes: &Volumes<'_>) {
 }
 
 fn objectives(text: &mut Text, volumes: &Volumes<'_>) {
-    // An objective's place makes two equal ones two series.
-    let tracks = || {
-        volumes.iter().flat_map(|(volume, monitor)| {
-            let track = move |(at, track)| (volume.name.as_str(), at, track);
-            // Series are bounded by the configuration, so reservations have none.
-            monitor.tracks.iter().filter(|track| track.reservation.is_none()).enumerate().map(track)
+    let promises = volumes.iter().flat_map(|(volume, monitor)| {
+        // Series are bounded by the configuration, so reservations have none.
+        let tracks = monitor.tracks.iter().filter(|track| track.reservation.is_none());
+        tracks.enumerate().map(|(at, track)| Promise {
+            volume: &volume.name,
+            at,
+            objective: track.objective.to_string(),
+            windows: track.windows,
+            conforming_share: track.conforming_share(),
+            conforming_share_target: track.objective.conforming_share,
         })
-    };
-    let labelled = |volume: &str, at: usize, words: String| [volume.to_owned(), at.to_string(), words];
-    text.family("forebay_slo_windows_total", "counter", "Windows judged, by verdict.");
-    for (volume, at, track) in tracks() {
-        let [volume, at, words] = labelled(volume, at, track.objective.to_string());
-        let verdicts = [Verdict::Conforming, Verdict::Nonconforming, Verdict::LowLoad];
-        for (verdict, count) in verdicts.iter().zip(track.windows) {
-            let verdict = crate::history::word(verdict);
-            let labels = [
-                ("volume", volume.as_str()),
-                ("index", at.as_str()),
-                ("objective", words.as_str()),
-                ("verdict", verdict.as_str()),
-            ];
-            text.sample("forebay_slo_windows_total", &labels, count as f64);
-        }
-    }
-    type Of = fn(f64, f64) -> f64;
-    let families: [(&str, &str, Of); 3] = [
-        (
-            "forebay_slo_conforming_ratio",
-            "Share of the last windows with enough load that conform.",
-            |share, _| share,
-        ),
-        (
-            "forebay_slo_error_budget_ratio",
-            "What is left of the windows that may fail, over the last ones; below 0: overdrawn.",
-            error_budget,
-        ),
-        ("forebay_slo_burn_rate", "Share of failing windows over the share that may fail.", burn_rate),
-    ];
-    for (name, help, of) in families {
-        text.family(name, "gauge", help);
-        for (volume, at, track) in tracks() {
-            let Some(share) = track.conforming_share() else { continue };
-            let [volume, at, words] = labelled(volume, at, track.objective.to_string());
-            let labels = [("volume", volume.as_str()), ("index", at.as_str()), ("objective", words.as_str())];
-            text.sample(name, &labels, of(share, track.objective.conforming_share).max(-1e6));
-        }
-    }
-}
-
-fn error_budget(share: f64, target: f64) -> f64 {
-    if share >= target && target >= 1.0 { 0.0 } else { 1.0 - burn_rate(share, target) }
-}
-
-fn burn_rate(share: f64, target: f64) -> f64 {
-    if share >= 1.0 { 0.0 } else { (1.0 - share) / (1.0 - target) }
+    });
+    common::objectives(text, &promises.collect::<Vec<_>>());
 }
 
 fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation: &BTreeMap<String, f64>) {
-    text.family(
-        "forebay_origin_up",
-        "gauge",
-        "1 if the origin answers as far as is known, 0 if it is down, failed or absent.",
-    );
-    for volume in &shared.config.volumes {
-        let found = volumes.iter().find(|(served, _)| served.name == volume.name);
-        let up = found.is_some_and(|(served, _)| served.origin_statistics.state == OriginState::Up)
-            || found.is_none() && shared.appliance.observe(&volume.name, false).is_ok();
-        text.sample("forebay_origin_up", &[("volume", &volume.name)], f64::from(u8::from(up)));
-    }
+    let is_up = |volume: &VolumeConfig| match volumes.iter().find(|(served, _)| served.name == volume.name) {
+        Some((served, _)) => served.origin_statistics.state == OriginState::Up,
+        None => shared.appliance.observe(&volume.name, false).is_ok(),
+    };
+    let up = shared.config.volumes.iter().map(|volume| (volume.name.as_str(), f64::from(is_up(volume))));
+    text.of_volumes(common::ORIGIN_UP, up);
     text.family(
         "forebay_origin_utilisation",
         "gauge",
@@ -504,11 +424,11 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation:
             text.sample("forebay_origin_utilisation", &[("volume", &volume.name)], *share);
         }
     }
-    text.family("forebay_origin_in_doubt_bytes", "gauge", "Bytes with writes of unknown outcome.");
-    for (volume, _) in volumes {
+    let in_doubt = volumes.iter().map(|(volume, _)| {
         let bytes: u64 = volume.observation.in_doubt.iter().map(|range| range.length).sum();
-        text.sample("forebay_origin_in_doubt_bytes", &[("volume", &volume.name)], bytes as f64);
-    }
+        (volume.name.as_str(), bytes as f64)
+    });
+    text.of_volumes(common::IN_DOUBT, in_doubt);
     text.family("forebay_origin_requests_total", "counter", "Requests sent to the origin.");
     for (volume, _) in volumes {
         let count = volume.observation.counters.origin_requests as f64;
@@ -583,21 +503,5 @@ mod tests {
             assert!(text.contains(line), "{line}{text}");
         }
         assert!(ended.contains("forebay_warmup_remaining_bytes{volume=\"a\"} 0\n"), "{ended}");
-    }
-
-    #[test]
-    fn a_budget_is_what_is_left_of_the_windows_that_may_fail() {
-        let told = |share, target| {
-            let [budget, burns] = [error_budget(share, target), burn_rate(share, target)];
-            [budget, burns].map(|number| (number * 1e6).round() / 1e6)
-        };
-        // Of a hundred windows five may fail: none do, one, ten.
-        assert_eq!(
-            [told(1.0, 0.95), told(0.99, 0.95), told(0.9, 0.95)],
-            [[1.0, 0.0], [0.8, 0.2], [-1.0, 2.0]]
-        );
-        // Where none may fail there is nothing left, and soon less.
-        assert_eq!(told(1.0, 1.0), [0.0, 0.0]);
-        assert_eq!(told(0.99, 1.0), [f64::NEG_INFINITY, f64::INFINITY]);
     }
 }

@@ -1,5 +1,6 @@
 //! Prometheus text, version 0.0.4, written by hand: our histograms are cumulative already, and their edges differ per volume.
 
+use super::common::Gauge;
 use crate::monitor::LatencyTotals;
 use forebay_units::Nanos;
 use forebay_workload::SizeHistogram;
@@ -7,22 +8,34 @@ use std::fmt::Write;
 
 /// Families in the making.
 #[derive(Default)]
-pub(super) struct Text {
+pub(crate) struct Text {
     text: String,
 }
 
 impl Text {
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    pub(crate) fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
+    /// A gauge with a sample for each volume of `values`.
+    pub(crate) fn of_volumes<'a>(
+        &mut self,
+        (name, help): Gauge,
+        values: impl IntoIterator<Item = (&'a str, f64)>,
+    ) {
+        self.family(name, "gauge", help);
+        for (volume, value) in values {
+            self.sample(name, &[("volume", volume)], value);
+        }
+    }
+
     /// A family of one sample without labels.
-    pub(super) fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
+    pub(crate) fn single(&mut self, name: &str, kind: &str, help: &str, value: f64) {
         self.family(name, kind, help);
         self.sample(name, &[], value);
     }
 
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Into<f64>) {
+    pub(crate) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Into<f64>) {
         self.text.push_str(name);
         for (at, (label, value)) in labels.iter().enumerate() {
             let _ = write!(self.text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escape(value));
@@ -38,12 +51,12 @@ impl Text {
     }
 
     /// All of it.
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.text
     }
 
     /// `at_most` are the edges and how many are at most as much; all are at most infinitely much.
-    pub(super) fn histogram(
+    pub(crate) fn histogram(
         &mut self,
         name: &str,
         labels: &[(&str, &str)],
@@ -59,7 +72,7 @@ impl Text {
         self.sample(&format!("{name}_count"), labels, count as f64);
     }
 
-    pub(super) fn latencies(
+    pub(crate) fn latencies(
         &mut self,
         name: &str,
         labels: &[(&str, &str)],
@@ -71,7 +84,7 @@ impl Text {
         self.histogram(name, labels, at_most, totals.sum_ns as f64 / 1e9, totals.count);
     }
 
-    pub(super) fn sizes(&mut self, name: &str, labels: &[(&str, &str)], sizes: &SizeHistogram, bytes: u64) {
+    pub(crate) fn sizes(&mut self, name: &str, labels: &[(&str, &str)], sizes: &SizeHistogram, bytes: u64) {
         // What is longer than the last edge counts as it.
         let at_most = sizes.cumulative().filter(|(edge, _)| *edge != SizeHistogram::HIGHEST);
         let at_most = at_most.map(|(edge, count)| (edge.to_string(), count));

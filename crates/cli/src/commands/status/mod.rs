@@ -177,15 +177,27 @@ pub(super) const HEADINGS: [&str; 9] =
 pub(super) fn headline(status: &Status) -> String {
     let controller = decides(&status.controller, status.at_unix_ms);
     format!(
-        "forebay {}, up {}, {controller}; {} of {} cache granted, {} used; {} client{}",
+        "forebay {}, up {}, {controller}; {} of {} cache granted, {} used{}",
         status.version,
         span(status.uptime_s.round()),
         bytes(status.cache.granted_bytes),
         bytes(status.cache.capacity_bytes),
         bytes(status.cache.used_bytes),
-        status.connections,
-        if status.connections == 1 { "" } else { "s" },
+        clients(status),
     )
+}
+
+/// How many clients it has, for the end of a line; nothing of a controller of volumes that others serve, who do not say.
+fn clients(status: &Status) -> String {
+    if !serves(status) {
+        return String::new();
+    }
+    format!("; {} client{}", status.connections, if status.connections == 1 { "" } else { "s" })
+}
+
+/// Whether it serves volumes, as all do that listen, or only controls those that others serve.
+pub(super) fn serves(status: &Status) -> bool {
+    !status.listen.is_empty()
 }
 
 /// Whether a controller decides, in a few words.
@@ -435,6 +447,14 @@ mod tests {
         );
         assert_eq!(quantity(1_834.4, "requests/s"), "1834/s");
         assert!(seconds("0").is_err() && seconds("2.5").is_ok());
+    }
+
+    #[test]
+    fn who_serves_nobody_is_said_to_have_no_number_of_clients() {
+        let mut status: Status = serde_json::from_str(include_str!("status-example.json")).unwrap();
+        assert!(headline(&status).ends_with(" used; 2 clients"), "{}", headline(&status));
+        status.listen.clear();
+        assert!(headline(&status).ends_with(" used"), "{}", headline(&status));
     }
 
     #[test]

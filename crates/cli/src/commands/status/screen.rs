@@ -1,6 +1,6 @@
 //! The live screen: a table of volumes, a sparkline of the chosen one, and what a person should look after.
 
-use super::{HEADINGS, headline, rows, troubles};
+use super::{HEADINGS, headline, rows, serves, troubles};
 use crate::failure::{Context, Failure};
 use forebay_serve::status::{Status, VolumeStatus};
 use ratatui::Frame;
@@ -89,7 +89,7 @@ impl Screen {
         frame.render_widget(Paragraph::new(Text::from_iter(notes)), notes_area);
         self.draw_table(frame, table);
         if let Some(volume) = self.status.volumes.get(self.chosen) {
-            draw_volume(frame, bottom, volume);
+            draw_volume(frame, bottom, volume, serves(&self.status));
         }
         let words = format!("{} - up and down choose a volume, q quits", self.server);
         frame.render_widget(Line::from(words).style(Modifier::DIM), keys);
@@ -119,10 +119,10 @@ impl Screen {
     }
 }
 
-fn draw_volume(frame: &mut Frame<'_>, area: Rect, volume: &VolumeStatus) {
+fn draw_volume(frame: &mut Frame<'_>, area: Rect, volume: &VolumeStatus, is_served: bool) {
     let [words, sparkline] =
         Layout::horizontal([Constraint::Percentage(55), Constraint::Percentage(45)]).areas(area);
-    frame.render_widget(Paragraph::new(Text::from_iter(closer(volume))), words);
+    frame.render_widget(Paragraph::new(Text::from_iter(closer(volume, is_served))), words);
     // The newest at the right: what does not fit is cut at the left.
     let width = usize::from(sparkline.width.saturating_sub(2));
     let skip = volume.iops_series.len().saturating_sub(width);
@@ -132,10 +132,15 @@ fn draw_volume(frame: &mut Frame<'_>, area: Rect, volume: &VolumeStatus) {
     frame.render_widget(Sparkline::default().data(series).block(Block::bordered().title(title)), sparkline);
 }
 
-fn closer(volume: &VolumeStatus) -> Vec<String> {
+/// What a line each tells of a volume; of one that others serve neither clients nor their errors are counted here.
+fn closer(volume: &VolumeStatus, is_served: bool) -> Vec<String> {
     use crate::output::bytes;
     let size = |size: Option<u64>| size.map_or("-".to_owned(), bytes);
     let latency = |seconds: Option<f64>| seconds.map_or("-".to_owned(), super::span);
+    let clients = match is_served {
+        true => format!(", {} client(s), {} error(s)", volume.connections, volume.errors),
+        false => String::new(),
+    };
     let mut lines = vec![
         volume.uris.first().cloned().unwrap_or_default(),
         format!("origin: {} ({})", volume.origin.description, volume.origin.state),
@@ -158,12 +163,7 @@ fn closer(volume: &VolumeStatus) -> Vec<String> {
             size(volume.write_size.p50_bytes),
             size(volume.write_size.p95_bytes)
         ),
-        format!(
-            "working set {}, {} client(s), {} error(s)",
-            bytes(volume.working_set_bytes),
-            volume.connections,
-            volume.errors
-        ),
+        format!("working set {}{clients}", bytes(volume.working_set_bytes)),
     ];
     if let Some(utilisation) = volume.origin.utilisation {
         lines.push(format!("disks {:.0}% busy", utilisation * 100.0));

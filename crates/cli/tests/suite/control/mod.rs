@@ -12,6 +12,8 @@ mod site;
 mod ssh;
 
 use crate::support::{command, file, run};
+use forebay_actuate::api::ApiAddress;
+use forebay_actuate::{Control, Deadline};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
@@ -19,6 +21,7 @@ use forebay_origin::{
 };
 use forebay_units::{ByteRange, mix64};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -191,6 +194,18 @@ struct Telling<'a>(&'a Path);
 impl Telling<'_> {
     fn server(&self) -> String {
         format!("unix:{}", self.0.join("control.sock").display())
+    }
+
+    /// What it tells Prometheus, by series.
+    fn metrics(&self) -> BTreeMap<String, f64> {
+        let control = Control { address: ApiAddress::Unix(self.0.join("control.sock")), token: None };
+        let text = control.metrics(Deadline::after(Duration::from_secs(10))).expect("it answers");
+        let samples = text.lines().filter(|line| !line.starts_with('#'));
+        let sample = |line: &str| {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            (series.to_owned(), value.parse().expect("a number"))
+        };
+        samples.map(sample).collect()
     }
 
     /// What it says of a volume; nothing while it starts.

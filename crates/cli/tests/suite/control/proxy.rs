@@ -31,6 +31,29 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         let lease = watch.status().volumes[0].lease.expect("it has leases");
         assert_eq!((lease.epoch, lease.holder), (1, LeaseHolder::Named));
         assert_eq!(appliances.pids().len(), 1);
+        let metrics = telling.metrics();
+        for (series, value) in [
+            ("forebay_volume_observed{volume=\"db\"}", 1.0),
+            ("forebay_volume_route{volume=\"db\",route=\"appliance\"}", 1.0),
+            ("forebay_volume_appliance{volume=\"db\",host=\"h1\"}", 1.0),
+            ("forebay_volume_violations_total{volume=\"db\"}", 1.0),
+            ("forebay_volume_switches_total{volume=\"db\",to=\"appliance\"}", 1.0),
+            ("forebay_volume_switches_total{volume=\"db\",to=\"original\"}", 0.0),
+            ("forebay_volume_epoch{volume=\"db\"}", 1.0),
+            ("forebay_host_resting{host=\"h1\"}", 0.0),
+        ] {
+            assert_eq!(metrics.get(series), Some(&value), "{series} in {metrics:#?}");
+        }
+        for series in [
+            "forebay_volume_requests_per_second{volume=\"db\"}",
+            "forebay_volume_switch_pause_seconds{volume=\"db\"}",
+            "forebay_cache_capacity_bytes{volume=\"db\"}",
+            "forebay_host_memory_claimed_bytes{host=\"h1\"}",
+        ] {
+            assert!(metrics.get(series).is_some_and(|value| *value > 0.0), "{series} in {metrics:#?}");
+        }
+        let told = succeed(["status", "--once", "--server", &server]);
+        assert!(!told.contains("client"), "{told}");
 
         // Another controller goes on with it.
         controller.kill();
