@@ -179,10 +179,16 @@ impl From<LatencySnapshot> for Written {
 }
 
 impl From<Written> for LatencySnapshot {
-    /// Whatever the order and however often a bucket is told of.
     fn from(written: Written) -> LatencySnapshot {
-        let mut buckets: Vec<(Nanos, u64)> =
-            written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count)).collect();
+        let buckets = written.buckets_ns.into_iter().map(|(edge, count)| (Nanos(edge), count)).collect();
+        LatencySnapshot::of(buckets, written.sum_ns.into())
+    }
+}
+
+impl LatencySnapshot {
+    /// So many records of each latency, as somebody else counted them, whose sum is so many nanoseconds. They are told as they are, and not rounded up to the end
+    /// of a bucket of ours; whatever their order, and however often a latency is told of.
+    pub fn of(mut buckets: Vec<(Nanos, u64)>, sum_ns: u128) -> LatencySnapshot {
         buckets.retain(|(_, count)| *count > 0);
         buckets.sort_unstable();
         buckets.dedup_by(|later, kept| {
@@ -191,11 +197,9 @@ impl From<Written> for LatencySnapshot {
             same
         });
         let count = buckets.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count));
-        LatencySnapshot { buckets, count, sum_ns: written.sum_ns.into() }
+        LatencySnapshot { buckets, count, sum_ns }
     }
-}
 
-impl LatencySnapshot {
     /// The same with the sum of all latencies that somebody else counted, in nanoseconds, for the mean.
     #[must_use]
     pub fn with_sum_ns(self, sum_ns: u128) -> LatencySnapshot {
