@@ -302,11 +302,14 @@ impl Controller {
         victim: VolumeId,
         reason: &NotCacheable,
     ) -> Decision {
-        let facts = vec![
-            Fact::text("reason", reason.to_string()),
-            Fact::text("violated", &self.volumes[&victim].spec.name),
-        ];
-        let summary = format!("a cache cannot help {}: {reason}", self.volumes[&id].spec.name);
+        let volume = &self.volumes[&id];
+        let reason = match (reason, &volume.forbidden) {
+            (NotCacheable::Forbidden, Some(why)) => why.clone(),
+            _ => reason.to_string(),
+        };
+        let summary = format!("a cache cannot help {}: {reason}", volume.spec.name);
+        let violated = &self.volumes[&victim].spec.name;
+        let facts = vec![Fact::text("reason", reason), Fact::text("violated", violated)];
         self.decision(at, id, DecisionKind::NotCacheable, summary, facts)
     }
 

@@ -182,6 +182,13 @@ impl Controller {
         Ok(())
     }
 
+    /// Says why a volume may have no cache where not its own configuration forbids one: told to people in place of that. Nothing follows from it.
+    pub fn say_why_forbidden(&mut self, id: VolumeId, why: String) {
+        if let Some(volume) = self.volumes.get_mut(&id) {
+            volume.forbidden = Some(why);
+        }
+    }
+
     /// Forgets a volume; its quota counts as free from now on. What is remembered of its load is kept for when it is registered again.
     pub fn forget(&mut self, id: VolumeId) {
         if let Some(volume) = self.volumes.remove(&id).filter(|volume| !volume.past.is_empty()) {

@@ -63,6 +63,8 @@ pub enum VolumeState {
 #[derive(Clone, Debug)]
 pub(super) struct Volume {
     pub(super) spec: VolumeSpec,
+    /// Why it may have no cache, in the words of who knows; `None` where nobody said.
+    pub(super) forbidden: Option<String>,
     pub(super) state: VolumeState,
     pub(super) tracks: Vec<Track>,
     pub(super) history: VecDeque<Sample>,
@@ -114,6 +116,7 @@ impl Volume {
         let tracks = vec![Track::default(); spec.objectives.len()];
         Volume {
             spec,
+            forbidden: None,
             state: VolumeState::Conforming,
             tracks,
             history: VecDeque::new(),

@@ -198,6 +198,19 @@ mod tests {
         // Of what is only watched nothing is cached, and what is no number behind an `@` is no epoch.
         let route = "route = { type = \"proxy\", server = \"unix:/run/proxy-http.sock\" }";
         read(&GOOD.replace(route, "block_size = \"128KiB\"").replace("/db?", "/db@snap?")).unwrap();
+        let watched = read(&GOOD.replace(route, "")).unwrap();
+        assert_eq!(
+            watched.volume[0].uncacheable(),
+            Some("its clients cannot be moved to one: it has no `route`")
+        );
+        let told = "prometheus = { url = \"http://127.0.0.1:9090\", reads = \"r\", read_seconds = \"s\" }";
+        let heard = GOOD.replace(route, "").replace("watch = \"unix:/run/watch-http.sock\"", told);
+        let why = read(&heard).unwrap().volume[0].uncacheable().unwrap();
+        assert!(
+            why.starts_with("nobody knows its locality") && why.ends_with("no `watch` and no `route`"),
+            "{why}"
+        );
+        assert_eq!(config.volume[0].uncacheable(), None);
         let beside = read(&GOOD.replace("/run/", "")).unwrap();
         let [watch, origin, proxy] =
             ["watch-http.sock", "watch.sock", "proxy-http.sock"].map(|name| folder.path().join(name));

@@ -188,6 +188,20 @@ impl VolumeTable {
         Some(StorageLease { control, volume: self.origin.export.clone() })
     }
 
+    /// Why no cache can be put in front of it, whatever it asks for, and what to add; `None` where one can.
+    pub(super) fn uncacheable(&self) -> Option<&'static str> {
+        match (&self.watch, &self.route) {
+            (Some(_), Some(_)) => None,
+            (None, Some(_)) => {
+                Some("nobody knows its locality, which Prometheus does not tell: it has no `watch`")
+            }
+            (Some(_), None) => Some("its clients cannot be moved to one: it has no `route`"),
+            (None, None) => Some(
+                "nobody knows its locality, which Prometheus does not tell, and its clients cannot be moved to one: it has no `watch` and no `route`",
+            ),
+        }
+    }
+
     /// The export on the storage side, as who names this epoch calls it.
     pub(super) fn export(&self, epoch: Option<u64>) -> Uri {
         let mut export = self.origin.export.clone();

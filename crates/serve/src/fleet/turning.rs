@@ -255,12 +255,15 @@ impl Loop {
                 origin: of[id.0 as usize],
                 host: home(config, volume),
                 objectives: config.objectives(&volume.name),
-                may_cache: volume.route.is_some() && volume.watch.is_some(),
+                may_cache: volume.uncacheable().is_none(),
                 minimum: Bytes::ZERO,
                 maximum: None,
             };
             if let Err(error) = controller.register(spec) {
                 tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
+            }
+            if let Some(why) = volume.uncacheable() {
+                controller.say_why_forbidden(id, why.to_owned());
             }
             // Also one that is only on its way: else nobody would take it back.
             if let Some(status) = self.responses.status(id).filter(|status| status.wanted_bytes > 0) {

@@ -406,6 +406,21 @@ fn memory_that_nobody_wants_may_help_where_only_memory_or_reuse_is_lacking() {
 }
 
 #[test]
+fn who_knows_why_a_cache_is_forbidden_says_so() {
+    let mut controller = three();
+    let told = |controller: &Controller, reason| {
+        controller.tell_not_cacheable(Nanos::secs(1), SECOND, FIRST, &reason).summary
+    };
+    let name = controller.volumes[&SECOND].spec.name.clone();
+    let forbidden = told(&controller, NotCacheable::Forbidden);
+    assert_eq!(forbidden, format!("a cache cannot help {name}: its configuration forbids a cache"));
+    controller.say_why_forbidden(SECOND, "nobody can move its clients".to_owned());
+    let forbidden = told(&controller, NotCacheable::Forbidden);
+    assert_eq!(forbidden, format!("a cache cannot help {name}: nobody can move its clients"));
+    assert!(told(&controller, NotCacheable::NoMemory).ends_with("there is no memory that it may have"));
+}
+
+#[test]
 fn only_caches_of_neighbours_that_take_much_away_relieve() {
     let mut controller = three();
     volume(&mut controller, SECOND).spec.objectives =
