@@ -14,7 +14,7 @@ use super::qemu::{
 };
 use super::{Provider, ProvisionError, refuse_port};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
-use forebay_units::{Bytes, Secret, mix64};
+use forebay_units::{Secret, mix64};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -309,10 +309,6 @@ impl Provider for Libvirt {
             name(&order.id)
         );
         Err(ProvisionError::Impossible { id: order.id.clone(), reason })
-    }
-
-    fn overhead(&self) -> Bytes {
-        MACHINE_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// What an appliance's process needs besides its caches: 24 MiB were measured with a volume and a few clients (ours).
-pub(super) const PROCESS_OVERHEAD: Bytes = Bytes::mib(32);
+pub const PROCESS_OVERHEAD: Bytes = Bytes::mib(32);
 
 /// Appliances as processes of this machine.
 ///
@@ -143,10 +143,6 @@ impl Provider for LocalProcess {
                 diagnose: None,
             })
         })
-    }
-
-    fn overhead(&self) -> Bytes {
-        PROCESS_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

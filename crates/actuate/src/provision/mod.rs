@@ -22,8 +22,8 @@ mod ssh;
 
 pub use health::{ProbeError, probe};
 pub use libvirt::Libvirt;
-pub use local::LocalProcess;
-pub use qemu::{Image, Qemu, SOCKET_BYTES_MAX, out_of_reach};
+pub use local::{LocalProcess, PROCESS_OVERHEAD};
+pub use qemu::{Image, MACHINE_OVERHEAD, Qemu, SOCKET_BYTES_MAX, out_of_reach};
 pub use ssh::{GREETING, Ssh, answer_host};
 
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, OrderError, Running};
@@ -41,9 +41,6 @@ pub trait Provider: Send + Sync {
     /// # Errors
     /// [`ProvisionError`]; what this call started does not run then, unless [`ProvisionError::may_run`].
     fn start(&self, order: &ApplianceOrder, deadline: Deadline) -> Result<Running, ProvisionError>;
-
-    /// The memory that an appliance takes here at most beside its caches.
-    fn overhead(&self) -> Bytes;
 
     /// The appliance of this name, if it exists, whoever started it. That it answers is not said: [`probe`] tells.
     ///

@@ -27,7 +27,7 @@ const HYPERVISOR_OVERHEAD: Bytes = Bytes::mib(80);
 /// What QEMU may keep of translated code where it emulates in software. By itself it takes up to 1 GiB, as the machine comes to do more; an appliance that serves does the same over and over.
 pub(super) const TRANSLATED_MIB_MAX: u64 = 32;
 /// What an appliance takes of its host besides its caches.
-pub(super) const MACHINE_OVERHEAD: Bytes = Bytes(GUEST_OVERHEAD.get() + HYPERVISOR_OVERHEAD.get());
+pub const MACHINE_OVERHEAD: Bytes = Bytes(GUEST_OVERHEAD.get() + HYPERVISOR_OVERHEAD.get());
 /// The ports in the machine.
 pub(super) const NBD_PORT: u16 = 10_809;
 pub(super) const HTTP_PORT: u16 = 9_809;
@@ -305,10 +305,6 @@ impl Provider for Qemu {
                 (outcome, _) => return outcome.map_err(|error| naming_image(error, &self.image)),
             }
         }
-    }
-
-    fn overhead(&self) -> Bytes {
-        MACHINE_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

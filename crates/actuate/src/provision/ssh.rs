@@ -10,7 +10,7 @@
 use super::local::PROCESS_OVERHEAD;
 use super::{Provider, ProvisionError};
 use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running, secrets};
-use forebay_units::{Bytes, Secret, with_causes};
+use forebay_units::{Secret, with_causes};
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -257,10 +257,6 @@ impl Provider for Ssh {
             said: "it says neither that it runs nor why it does not".to_owned(),
             may_run: true,
         })
-    }
-
-    fn overhead(&self) -> Bytes {
-        PROCESS_OVERHEAD
     }
 
     fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {

@@ -147,11 +147,6 @@ impl Carriers {
         }
     }
 
-    /// The most memory that an appliance takes on any host beside its caches.
-    pub(super) fn overhead(&self) -> Bytes {
-        self.means.hosts.iter().map(|(_, provider)| provider.overhead()).max().unwrap_or(Bytes::ZERO)
-    }
-
     /// How a switch of a volume's route brings the old path to its end.
     pub(super) fn draining(&self, volume: VolumeId) -> Draining {
         let way = &self.means.volumes[volume.0 as usize];
@@ -490,10 +485,6 @@ mod tests {
             unreachable!("nothing is started")
         }
 
-        fn overhead(&self) -> Bytes {
-            Bytes::ZERO
-        }
-
         fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {
             self.looked.fetch_add(1, Ordering::Relaxed);
             Ok(self.runs.clone())
@@ -517,10 +508,6 @@ mod tests {
         fn start(&self, order: &ApplianceOrder, _: Deadline) -> Result<Running, ProvisionError> {
             self.0.lock().unwrap().push(order.clone());
             Err(ProvisionError::Busy { id: order.id.clone() })
-        }
-
-        fn overhead(&self) -> Bytes {
-            Bytes::ZERO
         }
 
         fn find(&self, _: &ApplianceName) -> Result<Option<Running>, ProvisionError> {

@@ -141,6 +141,10 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
     let mut names = BTreeSet::new();
     let (mut offered, mut cpus_offered) = (Bytes::ZERO, 0.0);
     let (mut namespaces, mut addresses) = (BTreeMap::new(), BTreeMap::new());
+    let cost = config.cost();
+    // Of the smallest cache. Where no volume can have one, no host needs room.
+    let could_have = config.volume.iter().filter(|volume| volume.uncacheable().is_none());
+    let least = could_have.map(|volume| cost.room(volume.block_size, Bytes::ZERO, 0.0).memory).min();
     for (at, HostTable { name, memory, cpus, provider, .. }) in config.host.iter().enumerate() {
         let of = |key: &str| format!("host[{at}].{key}");
         if !is_file_name(name) || name.len() > HOST_NAME_BYTES_MAX {
@@ -153,6 +157,16 @@ fn hosts(config: &FleetConfig, noted: &mut Noted) {
         }
         if *memory == Bytes::ZERO {
             noted.add(of("memory"), format!("0B on `{name}`"), "a size above 0");
+        } else if least.is_some_and(|least| *memory < least) {
+            let beside = Bytes(cost.memory_bytes);
+            let expected = format!(
+                "a block more than the {beside} at least that an appliance takes beside its cache (`response.cost.memory_bytes`, or what a provider takes where that is more)"
+            );
+            noted.add(
+                of("memory"),
+                format!("{memory} on `{name}`, where no volume can ever have a cache"),
+                expected,
+            );
         }
         let is_here = !provider.is_elsewhere();
         if let Some(here) = memory_total().filter(|here| is_here && memory > here) {

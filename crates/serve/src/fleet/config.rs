@@ -6,6 +6,7 @@ use super::{checking, reading};
 use crate::config::{ConfigError, cautions, mode_for_others, refused, shown_to_others, unreadable};
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::provision::out_of_reach;
+use forebay_control::host::ApplianceCost;
 use forebay_control::response::ResponseRules;
 use forebay_control::{ControlConfig, Objective};
 use forebay_nbd::Transport;
@@ -115,6 +116,13 @@ impl FleetConfig {
     /// [`ConfigError`] with everything that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         refused(checking::findings(self))
+    }
+
+    /// What an appliance takes beside its cache, on whichever host it takes most.
+    pub(super) fn cost(&self) -> ApplianceCost {
+        let most = self.host.iter().map(|host| host.provider.overhead().get()).max().unwrap_or(0);
+        let cost = self.response.cost;
+        ApplianceCost { memory_bytes: cost.memory_bytes.max(most), ..cost }
     }
 
     /// What a volume was promised.
@@ -309,6 +317,16 @@ mod tests {
             ),
             (
                 "memory = \"1GiB\"",
+                "memory = \"64MiB\"",
+                "line 7, `host[0].memory`: 64MiB on `h1`, where no volume can ever have a cache, expected a block more than the 64MiB at least",
+            ),
+            (
+                "memory = \"1GiB\"",
+                "memory = \"100MiB\"\n[response.cost]\nmemory_bytes = 104857600\n[[host]]\nname = \"h2\"\nmemory = \"1GiB\"",
+                "`host[0].memory`: 100MiB on `h1`, where no volume can ever have a cache, expected a block more than the 100MiB",
+            ),
+            (
+                "memory = \"1GiB\"",
                 "memory = \"999TiB\"",
                 "`host[0].memory`: 999TiB on `h1`, expected at most the",
             ),
@@ -386,7 +404,7 @@ mod tests {
         let here = std::thread::available_parallelism().unwrap().get() as f64;
         let read = |second: f64| {
             let hosts = GOOD.replacen("memory = \"1GiB\"", "memory = \"1GiB\"\ncpus = 0.5", 1);
-            let host = format!("[[host]]\nname = \"h2\"\nmemory = \"1MiB\"\ncpus = {second}\n[[volume]]");
+            let host = format!("[[host]]\nname = \"h2\"\nmemory = \"128MiB\"\ncpus = {second}\n[[volume]]");
             std::fs::write(&path, hosts.replacen("[[volume]]", &host, 1)).unwrap();
             FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
         };
@@ -501,11 +519,11 @@ mod tests {
         state = "state"
         [[host]]
         name = "h1"
-        memory = "1MiB"
+        memory = "128MiB"
         provider = { type = "namespace", namespace = "n1", address = "10.0.0.3", interface = "eth1" }
         [[host]]
         name = "h2"
-        memory = "1MiB"
+        memory = "128MiB"
         provider = { type = "namespace", namespace = "n2", address = "10.0.0.4", interface = "eth1" }
         [[volume]]
         name = "db"

@@ -321,7 +321,7 @@ mod tests {
         watch = "unix:watch.sock"
         [[host]]
         name = "h2"
-        memory = "32MiB"
+        memory = "160MiB"
     "#;
 
     /// A controller of those two that does not turn by itself.
@@ -427,12 +427,12 @@ forebay_controller_step_seconds 0
 forebay_controller_decisions_total{kind="appliance_failed"} 6
 forebay_controller_decisions_total{kind="violation_found"} 9
 forebay_controller_journal_failing 1
-forebay_host_memory_bytes{host="h1"} 16777216
-forebay_host_memory_bytes{host="h2"} 33554432
+forebay_host_memory_bytes{host="h1"} 134217728
+forebay_host_memory_bytes{host="h2"} 167772160
 forebay_host_memory_claimed_bytes{host="h1"} 0
 forebay_host_memory_claimed_bytes{host="h2"} 12582912
-forebay_host_memory_free_bytes{host="h1"} 16777216
-forebay_host_memory_free_bytes{host="h2"} 20971520
+forebay_host_memory_free_bytes{host="h1"} 134217728
+forebay_host_memory_free_bytes{host="h2"} 155189248
 forebay_host_resting{host="h1"} 1
 forebay_host_resting{host="h2"} 0
 forebay_host_unlisted{host="h1"} 1

@@ -194,7 +194,7 @@ impl Fleet {
         let carriers = Carriers::start(&config, secret, started, &reporter)?;
         let (hosts, routes) = (hosts(&config), routes(&config, &carriers));
         let mut rules = config.response;
-        rules.cost.memory_bytes = rules.cost.memory_bytes.max(carriers.overhead().get());
+        rules.cost = config.cost();
         let responses = match kept {
             Some(journal) => Responses::recover(journal, rules, hosts.clone(), routes)?,
             None => {

@@ -307,10 +307,10 @@ response = { tries_max = 2 }
 [[host]]
 name = "h1"
 rack = 1
-memory = "1MiB"
+memory = "128MiB"
 [[host]]
 name = "h2"
-memory = "1MiB"
+memory = "128MiB"
 provider = { type = "namespace", namespace = "n", address = "10.0.0.2", interface = "i" }
 [[volume]]
 name = "db"

@@ -3,6 +3,7 @@
 use super::prometheus::Server;
 use forebay_actuate::Control;
 use forebay_actuate::api::ApiAddress;
+use forebay_actuate::provision::{MACHINE_OVERHEAD, PROCESS_OVERHEAD};
 use forebay_actuate::route::{Ipv4Prefix, StorageLease};
 use forebay_actuate::secrets;
 use forebay_nbd::Uri;
@@ -90,6 +91,16 @@ impl ProviderTable {
     /// Whether its appliances are on a machine of their own.
     pub(super) fn is_elsewhere(&self) -> bool {
         matches!(self, ProviderTable::Ssh { address, .. } if !address.is_loopback())
+    }
+
+    /// What an appliance takes there beside its cache.
+    pub(super) fn overhead(&self) -> Bytes {
+        match self {
+            ProviderTable::Process { .. } | ProviderTable::Namespace { .. } | ProviderTable::Ssh { .. } => {
+                PROCESS_OVERHEAD
+            }
+            ProviderTable::Qemu { .. } | ProviderTable::Libvirt { .. } => MACHINE_OVERHEAD,
+        }
     }
 }
 

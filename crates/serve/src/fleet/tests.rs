@@ -27,7 +27,7 @@ pub(super) fn config(folder: &Path, more: &str) -> FleetConfig {
         interval = "100ms"
         [[host]]
         name = "h1"
-        memory = "16MiB"
+        memory = "128MiB"
         [[volume]]
         name = "db"
         home = "h1"
@@ -265,7 +265,7 @@ fn appliances_at_one_port_to_which_addresses_move_are_kept_apart() {
         state = "state"
         [[host]]
         name = "h1"
-        memory = "1MiB"
+        memory = "128MiB"
         provider = { type = "namespace", namespace = "n1", address = "10.0.0.3", interface = "eth1" }
     "#
     .to_owned();

@@ -68,7 +68,7 @@ fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
     }
     let home = site.host(
         HOSTS[0],
-        if liar.is_some() { "256MiB" } else { "64MiB" },
+        if liar.is_some() { "256MiB" } else { "65MiB" },
         &liar.clone().unwrap_or_default(),
     );
     let far = "[[host]]\nname = \"here\"\nrack = 2\nmemory = \"256MiB\"\n".to_owned();
