@@ -136,7 +136,11 @@ impl Observer {
                         },
                     }
                 }
-                None => own.unwrap_or(Ok(None)).map_err(|reason| format!("Prometheus: {reason}")),
+                None => own.unwrap_or(Ok(None)).map_err(|reason| {
+                    // One with a password in it was refused.
+                    let url = volume.prometheus.as_ref().map_or("", |table| &table.url);
+                    format!("Prometheus at `{url}`: {reason}")
+                }),
             };
             let good = match news {
                 Ok(Some(news)) => {

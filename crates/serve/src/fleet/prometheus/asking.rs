@@ -1,7 +1,9 @@
 //! Asking a Prometheus server: HTTP/1.0 without TLS, for servers of this machine or network.
 
+use forebay_units::Nanos;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -59,9 +61,40 @@ impl Series {
     }
 }
 
+/// What is asked of one server for one volume, one query after the other, within a time for all of them.
+pub(super) struct Inquiry<'a> {
+    url: &'a str,
+    within: Duration,
+    deadline: Instant,
+    /// How many are asked, and how many were answered, however.
+    queries: usize,
+    answered: Cell<usize>,
+}
+
+impl<'a> Inquiry<'a> {
+    /// One that begins now.
+    pub(super) fn new(url: &'a str, within: Duration, queries: usize) -> Inquiry<'a> {
+        Inquiry { url, within, deadline: Instant::now() + within, queries, answered: Cell::new(0) }
+    }
+
+    fn get(&self, path: &str) -> Result<Answered, String> {
+        let answer = get(self.url, path, self.deadline).map_err(|error| match error {
+            Unanswered::Late => format!(
+                "it does not answer in time: {} of {} queries were answered within {}, which all of a volume's have together",
+                self.answered.get(),
+                self.queries,
+                Nanos(self.within.as_nanos() as u64)
+            ),
+            Unanswered::Failed(reason) => reason,
+        })?;
+        self.answered.set(self.answered.get() + 1);
+        Ok(answer)
+    }
+}
+
 /// The number of the one series of `query` at `at_s`.
-pub(super) fn number(url: &str, query: &str, at_s: f64, deadline: Instant) -> Result<f64, String> {
-    let series = series(url, query, at_s, deadline)?;
+pub(super) fn number(of: &Inquiry<'_>, query: &str, at_s: f64) -> Result<f64, String> {
+    let series = series(of, query, at_s)?;
     let [one] = &series[..] else {
         return Err(match series.len() {
             0 => format!(
@@ -74,14 +107,9 @@ pub(super) fn number(url: &str, query: &str, at_s: f64, deadline: Instant) -> Re
 }
 
 /// Each bucket of the one histogram of `query` at `at_s`: (its label `le` in seconds, how many are at most as long), ascending. The last one is that of all.
-pub(super) fn buckets(
-    url: &str,
-    query: &str,
-    at_s: f64,
-    deadline: Instant,
-) -> Result<Vec<(f64, f64)>, String> {
+pub(super) fn buckets(of: &Inquiry<'_>, query: &str, at_s: f64) -> Result<Vec<(f64, f64)>, String> {
     let mut buckets = Vec::new();
-    for series in series(url, query, at_s, deadline)? {
+    for series in series(of, query, at_s)? {
         let edge = series.metric.get("le").and_then(|edge| edge.parse::<f64>().ok());
         let Some(edge) = edge.filter(|edge| !edge.is_nan()) else {
             let labels = series
@@ -107,10 +135,10 @@ pub(super) fn buckets(
 
 /// The series that `query` has at `at_s`. The server itself says which have ended: of those of a while, as of a range of time, one that ended would be taken for
 /// one that goes on, with samples that get older and older, and beside its successor for one of two.
-fn series(url: &str, query: &str, at_s: f64, deadline: Instant) -> Result<Vec<Series>, String> {
+fn series(of: &Inquiry<'_>, query: &str, at_s: f64) -> Result<Vec<Series>, String> {
     let path = format!("/api/v1/query?query={}&time={at_s:.3}", forebay_actuate::api::encoded(query));
     let of_query = |error: String| format!("of `{query}`: {error}");
-    Ok(match ask(url, &path, deadline).map_err(of_query)? {
+    Ok(match ask(of, &path).map_err(of_query)? {
         Some(Found::Vector(series)) => series,
         Some(Found::Scalar(_, text)) => vec![Series { metric: BTreeMap::new(), value: Some((at_s, text)) }],
         None => Vec::new(),
@@ -118,8 +146,8 @@ fn series(url: &str, query: &str, at_s: f64, deadline: Instant) -> Result<Vec<Se
 }
 
 /// What time the server has, in seconds since 1970.
-pub(super) fn time_of(url: &str, deadline: Instant) -> Result<f64, String> {
-    match ask(url, "/api/v1/query?query=time()", deadline)? {
+pub(super) fn time_of(of: &Inquiry<'_>) -> Result<f64, String> {
+    match ask(of, "/api/v1/query?query=time()")? {
         Some(Found::Scalar(_, text)) => {
             text.parse().map_err(|_| format!("its time is `{text}`, expected seconds since 1970"))
         }
@@ -175,14 +203,40 @@ fn name_of(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
-fn ask(url: &str, path: &str, deadline: Instant) -> Result<Option<Found>, String> {
-    let body = get(url, path, deadline)?;
-    let answer: Answer =
-        serde_json::from_str(&body).map_err(|error| format!("its answer is not understood: {error}"))?;
-    if answer.status != "success" {
-        return Err(answer.error.unwrap_or_else(|| format!("it says `{}`", answer.status)));
+fn ask(of: &Inquiry<'_>, path: &str) -> Result<Option<Found>, String> {
+    let Answered { status, leads_to, body } = of.get(path)?;
+    let is_good = status.starts_with('2');
+    let answers = if is_good { String::new() } else { format!("it answers {status}: ") };
+    // Errors are told in JSON, too.
+    if body.starts_with('{') {
+        let answer: Answer = serde_json::from_str(&body)
+            .map_err(|error| format!("{answers}its answer is not understood: {error}"))?;
+        return match (&*answer.status, answer.error) {
+            ("success", _) => Ok(answer.data.map(|data| data.result)),
+            (_, Some(error)) => Err(format!("{answers}{error}")),
+            (said, None) => Err(format!("{answers}it says `{said}`")),
+        };
     }
-    Ok(answer.data.map(|data| data.result))
+    let what = match (&*status, leads_to) {
+        (_, Some(place)) => format!("go to `{}`", shown(&place)),
+        ("401" | "403", _) => {
+            return Err(format!(
+                "{answers}it asks who is there, expected one that answers this machine without"
+            ));
+        }
+        _ if body.trim_start().starts_with('<') => "a page of HTML".to_owned(),
+        _ => format!("`{}`", shown(body.trim())),
+    };
+    let answers = if is_good { format!("it answers {status}: ") } else { answers };
+    Err(format!("{answers}{what}, expected the JSON of a Prometheus server: is that where `url` leads?"))
+}
+
+/// The beginning of what a stranger says.
+fn shown(text: &str) -> String {
+    const SHOWN_MAX: usize = 100;
+    let beginning: String = text.chars().take(SHOWN_MAX).collect();
+    let rest = if beginning.len() < text.len() { "..." } else { "" };
+    format!("{}{rest}", beginning.escape_debug())
 }
 
 /// What a look-up found, or why it found nothing.
@@ -243,9 +297,26 @@ fn connect(addresses: Vec<SocketAddr>, deadline: Instant) -> std::io::Result<Tcp
     Err(last)
 }
 
-fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
-    let Server { host, port, prefix } =
-        Server::of(url).map_err(|found| format!("its `url` is {found}, expected an `http://` address"))?;
+/// What a server answered.
+struct Answered {
+    /// HTTP's: three digits.
+    status: String,
+    /// Where it sends who asks, if it does.
+    leads_to: Option<String>,
+    body: String,
+}
+
+/// Why it did not.
+#[derive(Debug)]
+enum Unanswered {
+    /// The time is over.
+    Late,
+    Failed(String),
+}
+
+fn get(url: &str, path: &str, deadline: Instant) -> Result<Answered, Unanswered> {
+    let unfit = |found| Unanswered::Failed(format!("its `url` is {found}, expected an `http://` address"));
+    let Server { host, port, prefix } = Server::of(url).map_err(unfit)?;
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     let talk = || -> std::io::Result<Vec<u8>> {
         let mut stream = connect(addresses(name_of(host), port, left())?, deadline)?;
@@ -275,24 +346,23 @@ fn get(url: &str, path: &str, deadline: Instant) -> Result<String, String> {
     };
     let answer = talk().map_err(|error| match error.kind() {
         // What Linux calls it when a socket's time is over.
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-            "it does not answer in time".to_owned()
-        }
-        _ => format!("it does not answer: {error}"),
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => Unanswered::Late,
+        _ => Unanswered::Failed(format!("it does not answer: {error}")),
     })?;
     let text = String::from_utf8_lossy(&answer);
-    let (head, body) = text.split_once("\r\n\r\n").ok_or("it does not speak HTTP")?;
-    let status = head.split(' ').nth(1).unwrap_or_default();
-    // Errors are told in JSON, too.
-    if status.starts_with('2') || body.starts_with('{') {
-        Ok(body.to_owned())
-    } else {
-        let hint = match status {
-            "401" | "403" => ": it asks who is there, expected one that answers this machine without",
-            _ => "",
-        };
-        Err(format!("it answers {status}{hint}"))
-    }
+    let no_http = || {
+        let said = shown(&text);
+        Unanswered::Failed(format!("it does not speak HTTP: it says `{said}`, expected `HTTP/1.1 200 OK`"))
+    };
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(no_http)?;
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).ok_or_else(no_http)?.to_owned();
+    let leads_to = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+    });
+    let leads_to = leads_to.filter(|_| status.starts_with('3'));
+    Ok(Answered { status, leads_to, body: body.to_owned() })
 }
 
 #[cfg(test)]
@@ -356,8 +426,11 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(30));
             }
         });
-        let answer = get(&url, "/", Instant::now() + Duration::from_millis(300));
-        assert!(answer.as_ref().is_err_and(|error| error.contains("does not answer")), "{answer:?}");
+        let of = Inquiry::new(&url, Duration::from_millis(300), 9);
+        of.answered.set(4);
+        let error = number(&of, "up", 20.0).unwrap_err();
+        let late = "of `up`: it does not answer in time: 4 of 9 queries were answered within 300ms, which all of a volume's have together";
+        assert_eq!(error, late);
         server.join().unwrap();
     }
 
@@ -398,7 +471,8 @@ mod tests {
                 write!(stream, "HTTP/1.0 200 OK\r\n\r\n{answer}").unwrap();
             }
         });
-        let ask = || number(&url, "a{b=\"1\"}", 20.0, Instant::now() + Duration::from_secs(5));
+        let of = Inquiry::new(&url, Duration::from_secs(5), 99);
+        let ask = || number(&of, "a{b=\"1\"}", 20.0);
         assert_eq!(ask(), Ok(42.0));
         assert_eq!(ask(), Ok(43.0));
         // Of what ended a while ago nothing is told, by the server itself.
@@ -406,8 +480,10 @@ mod tests {
         assert_eq!(ask().unwrap_err(), "`a{b=\"1\"}` has 2 series, expected one");
         assert_eq!(ask().unwrap_err(), "of `a{b=\"1\"}`: parse error");
         assert!(ask().unwrap_err().contains("expected a number"));
-        assert!(ask().unwrap_err().contains("not understood"));
-        let ask = || buckets(&url, "a{b=\"1\"}", 20.0, Instant::now() + Duration::from_secs(5));
+        let page = "it answers 200: a page of HTML, expected the JSON of a Prometheus server";
+        let error = ask().unwrap_err();
+        assert!(error.contains(page), "{error}");
+        let ask = || buckets(&of, "a{b=\"1\"}", 20.0);
         assert_eq!(ask(), Ok(vec![(0.005, 7.0), (f64::INFINITY, 9.0)]));
         for told in [
             "has 0 series and none of `le=\"+Inf\"`",
@@ -421,9 +497,49 @@ mod tests {
             assert!(error.contains(told), "{error}, expected {told}");
         }
         server.join().unwrap();
-        let deadline = Instant::now() + Duration::from_millis(300);
-        assert!(get("http://127.0.0.1:1", "/", deadline).unwrap_err().contains("does not answer"));
-        assert!(get("https://a", "/", deadline).unwrap_err().contains("another kind of address"));
+        let refused = |url| time_of(&Inquiry::new(url, Duration::from_millis(300), 1)).unwrap_err();
+        assert!(refused("http://127.0.0.1:1").contains("does not answer"));
+        assert!(refused("https://a").contains("another kind of address"));
+    }
+
+    #[test]
+    fn who_answers_something_else_is_told_with_what_it_says() {
+        let json = r#"{"status":"error","errorType":"unavailable","error":"TSDB not ready"}"#;
+        let long = "x".repeat(200);
+        for (answer, told) in [
+            (format!("HTTP/1.1 503 Service Unavailable\r\n\r\n{json}"), "it answers 503: TSDB not ready"),
+            (
+                "HTTP/1.1 503 No\r\n\r\nnot yet\n".to_owned(),
+                "it answers 503: `not yet`, expected the JSON of",
+            ),
+            (
+                "HTTP/1.1 302 Found\r\nlocation: https://there/p\r\n\r\n<a>".to_owned(),
+                "it answers 302: go to `https://there/p`, expected the JSON of",
+            ),
+            (
+                "HTTP/1.1 404 No\r\n\r\n<html>".to_owned(),
+                "it answers 404: a page of HTML, expected the JSON of",
+            ),
+            (
+                "HTTP/1.1 401 No\r\n\r\n<html>".to_owned(),
+                "it answers 401: it asks who is there, expected one that",
+            ),
+            (format!("HTTP/1.1 200 OK\r\n\r\n{long}"), "xxx...`, expected the JSON of"),
+            ("HTTP/1.1 500 No\r\n\r\n{}".to_owned(), "it answers 500: its answer is not understood"),
+            ("SSH-2.0-x\r\n".to_owned(), "it does not speak HTTP: it says `SSH-2.0-x\\r\\n`, expected"),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            let error = thread::scope(|scope| {
+                scope.spawn(|| {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+                    stream.write_all(answer.as_bytes()).unwrap();
+                });
+                number(&Inquiry::new(&url, Duration::from_secs(5), 1), "up", 20.0).unwrap_err()
+            });
+            assert!(error.contains(told) && error.starts_with("of `up`: "), "{error}, expected {told}");
+        }
     }
 
     #[test]

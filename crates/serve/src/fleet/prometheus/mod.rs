@@ -7,11 +7,11 @@ mod asking;
 pub(super) use asking::Server;
 
 use super::tables::PrometheusTable;
-use asking::{buckets, number, time_of};
+use asking::{Inquiry, buckets, number, time_of};
 use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::{LatencyHistogram, LatencySnapshot};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What is asked for is so long ago: samples that are taken together do not come in together (ours).
 const SETTLED_S: f64 = 0.2;
@@ -56,12 +56,22 @@ impl Counters {
     /// Asks for each as it is; they are as old as the sample of the reads is, at most `oldest_s`. An expression is taken to be of the moment.
     /// By the server's clock: that of this machine may be set, and what was true an hour ago would be taken for what is.
     pub(super) fn ask(table: &PrometheusTable, oldest_s: f64, within: Duration) -> Result<Counters, String> {
-        let deadline = Instant::now() + within;
-        let now_s = time_of(&table.url, deadline)? - SETTLED_S;
-        let query = |query: &str| number(&table.url, query, now_s, deadline);
+        let optional = [
+            &table.read_bytes,
+            &table.read_buckets,
+            &table.writes,
+            &table.write_seconds,
+            &table.write_bytes,
+            &table.write_buckets,
+        ];
+        // Besides these the time, the reads, when they were counted, and their seconds.
+        let of =
+            Inquiry::new(&table.url, within, 4 + optional.iter().filter(|query| query.is_some()).count());
+        let now_s = time_of(&of)? - SETTLED_S;
+        let query = |query: &str| number(&of, query, now_s);
         let optional = |of: &Option<String>| of.as_deref().map_or(Ok(0.0), query);
-        let histogram = |of: &Option<String>| {
-            let histogram = of.as_deref().map(|query| buckets(&table.url, query, now_s, deadline));
+        let histogram = |query: &Option<String>| {
+            let histogram = query.as_deref().map(|query| buckets(&of, query, now_s));
             histogram.unwrap_or(Ok(Vec::new()))
         };
         // First of all, so that what is wrong is told of the query as it was written.
