@@ -8,7 +8,7 @@ use super::{ApplianceId, Burial, ResponseRules, Responses, VolumeRoute};
 use crate::claims::Claim;
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names the layout.
 const SCHEMA: &str = "forebay.responses/1";
@@ -44,17 +44,23 @@ pub enum RecoverError {
     },
     /// Clients of a volume that is not configured any more may be on an appliance.
     #[error(
-        "volume `{volume}` has an appliance and is no longer configured: expected it until its clients are back on the original route"
+        "volume `{volume}` has {holds} and is no longer configured: put it back, and leave it out when its cache was taken back, as it is once the volume's objectives would be kept without it"
     )]
     VolumeGone {
         /// Its name.
         volume: String,
+        /// Its appliances, and where they are.
+        holds: String,
     },
     /// The same of a host.
-    #[error("host `{host}` has an appliance and is no longer configured: expected it until that is gone")]
+    #[error(
+        "host `{host}` has {holds} and is no longer configured: put it back, and leave it out when its caches were taken back, as they are once their volumes' objectives would be kept without them"
+    )]
     HostGone {
         /// Its name.
         host: String,
+        /// The appliances on it, and of which volumes.
+        holds: String,
     },
 }
 
@@ -65,6 +71,55 @@ impl Journal {
             |id: &VolumeId| self.responses.iter().any(|(of, response)| of == id && response.placed.is_some());
         self.volumes.iter().filter(move |(id, _)| may_be(id)).map(|(_, name)| name.as_str())
     }
+
+    /// The appliances of the volume called so, in words.
+    pub fn appliances_of(&self, volume: &str) -> String {
+        let id = self.volumes.iter().find(|(_, name)| name == volume).map(|(id, _)| *id);
+        self.held().of_volume(id)
+    }
+
+    fn held(&self) -> Held {
+        let placed = self.responses.iter().filter_map(|(volume, response)| {
+            let placed = response.placed.as_ref()?;
+            Some((placed.appliance, placed.host, *volume))
+        });
+        let buried = self.burials.iter().map(|burial| (burial.appliance, burial.host, burial.volume));
+        Held {
+            hosts: self.hosts.iter().cloned().collect(),
+            volumes: self.volumes.iter().cloned().collect(),
+            appliances: placed.chain(buried).collect(),
+        }
+    }
+}
+
+/// The appliances of a journal, by what it calls hosts and volumes.
+struct Held {
+    hosts: BTreeMap<HostId, String>,
+    volumes: BTreeMap<VolumeId, String>,
+    appliances: BTreeSet<(ApplianceId, HostId, VolumeId)>,
+}
+
+impl Held {
+    fn of_volume(&self, id: Option<VolumeId>) -> String {
+        let its = self.appliances.iter().filter(|(_, _, volume)| Some(*volume) == id);
+        in_words(its.map(|(of, host, _)| {
+            format!("appliance {} on host `{}`", of.0, self.hosts.get(host).map_or("", String::as_str))
+        }))
+    }
+
+    fn of_host(&self, id: HostId) -> String {
+        let its = self.appliances.iter().filter(|(_, host, _)| *host == id);
+        in_words(its.map(|(of, _, volume)| {
+            let name = self.volumes.get(volume).map_or("", String::as_str);
+            format!("appliance {} of volume `{name}`", of.0)
+        }))
+    }
+}
+
+fn in_words(appliances: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = appliances.collect();
+    // One whose end is all that is awaited may have no more than room that is claimed.
+    if all.is_empty() { "an appliance".to_owned() } else { all.join(", ") }
 }
 
 impl Responses {
@@ -100,17 +155,16 @@ impl Responses {
         if journal.schema != SCHEMA {
             return Err(RecoverError::Schema { found: journal.schema });
         }
-        let host_names: BTreeMap<HostId, String> = journal.hosts.into_iter().collect();
-        let volume_names: BTreeMap<VolumeId, String> = journal.volumes.into_iter().collect();
+        let held = journal.held();
         let host_now = |id: HostId| -> Result<HostId, RecoverError> {
-            let host = host_names.get(&id).cloned().unwrap_or_default();
+            let host = held.hosts.get(&id).cloned().unwrap_or_default();
             let now = hosts.iter().find(|spec| spec.name == host).map(|spec| spec.id);
-            now.ok_or(RecoverError::HostGone { host })
+            now.ok_or_else(|| RecoverError::HostGone { host, holds: held.of_host(id) })
         };
         let volume_now = |id: VolumeId| -> Result<VolumeId, RecoverError> {
-            let volume = volume_names.get(&id).cloned().unwrap_or_default();
+            let volume = held.volumes.get(&id).cloned().unwrap_or_default();
             let now = volumes.iter().find(|(_, route)| route.name == volume).map(|(id, _)| *id);
-            now.ok_or(RecoverError::VolumeGone { volume })
+            now.ok_or_else(|| RecoverError::VolumeGone { volume, holds: held.of_volume(Some(id)) })
         };
         let mut recovered = Responses::new(rules, hosts.clone());
         recovered.shared.next_appliance = journal.next_appliance;

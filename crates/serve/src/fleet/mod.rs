@@ -76,11 +76,13 @@ pub enum FleetStartError {
     Journal(#[from] RecoverError),
     /// Nothing could bring clients back from where they may be.
     #[error(
-        "volume `{volume}` has an appliance and no `route` any more: expected it until its clients are back on the original route"
+        "volume `{volume}` has {holds} and no `route` any more: put it back, and leave it out when its cache was taken back, as it is once the volume's objectives would be kept without it"
     )]
     RouteGone {
         /// Its name.
         volume: String,
+        /// Its appliances, and where they are.
+        holds: String,
     },
     /// Its socket cannot be bound.
     #[error("cannot listen on `{address}`")]
@@ -180,7 +182,8 @@ impl Fleet {
             let has_no_route =
                 |name: &str| config.volume.iter().any(|volume| volume.name == name && volume.route.is_none());
             if let Some(volume) = journal.on_appliances().find(|name| has_no_route(name)) {
-                return Err(FleetStartError::RouteGone { volume: volume.to_owned() });
+                let holds = journal.appliances_of(volume);
+                return Err(FleetStartError::RouteGone { volume: volume.to_owned(), holds });
             }
         }
         let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };

@@ -255,7 +255,10 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
     kept::replace(&folder.path().join("state/responses.json"), &responses.journal()).unwrap();
     config.volume[0].route = None;
     let refused = Fleet::start(config).err().expect("nobody could be brought back").to_string();
-    assert!(refused.contains("volume `db` has an appliance and no `route` any more"), "{refused}");
+    assert!(
+        refused.contains("volume `db` has appliance 1 on host `h1` and no `route` any more"),
+        "{refused}"
+    );
 }
 
 #[test]

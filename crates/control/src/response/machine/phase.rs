@@ -66,7 +66,7 @@ impl Phase {
 /// An appliance, from the claim to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(in super::super) struct Placed {
-    pub(super) appliance: ApplianceId,
+    pub(in super::super) appliance: ApplianceId,
     pub(in super::super) host: HostId,
     pub(in super::super) claim: ClaimId,
     pub(super) room: Room,

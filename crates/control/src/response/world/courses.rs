@@ -613,9 +613,17 @@ fn a_journal_that_names_what_is_gone_is_refused() {
         Responses::recover(serde_json::from_str(&text).unwrap(), ResponseRules::default(), hosts, volumes)
     };
     let gone = recover(hosts(), Vec::new()).unwrap_err();
-    assert_eq!(gone, RecoverError::VolumeGone { volume: "db".into() });
+    assert_eq!(
+        gone,
+        RecoverError::VolumeGone { volume: "db".into(), holds: "appliance 1 on host `h0`".into() }
+    );
     let gone = recover(hosts()[1..].to_vec(), volumes(&world)).unwrap_err();
-    assert_eq!(gone, RecoverError::HostGone { host: "h0".into() });
+    assert_eq!(
+        gone,
+        RecoverError::HostGone { host: "h0".into(), holds: "appliance 1 of volume `db`".into() }
+    );
+    let said = "host `h0` has appliance 1 of volume `db` and is no longer configured: put it back, and";
+    assert!(gone.to_string().starts_with(said), "{gone}");
     // Numbers may differ from run to run.
     let renumbered = vec![(VolumeId(9), volumes(&world)[0].1.clone())];
     let mut recovered = recover(hosts(), renumbered).unwrap();
