@@ -393,7 +393,7 @@ pub struct CourseResult {
     pub cache_bytes: [Vec<u64>; 2],
     /// Share of the main workload's reads that its cache answered in the second half of the peak; absent without reads.
     pub hit_ratio: Option<f64>,
-    /// Intervals of the peak in which either floor was missed, in minutes.
+    /// Intervals of the peak, the first and the last among them, in which either floor was missed, in minutes.
     pub violated_min: f64,
     /// Of these, the ones at whose end a floor was violated in a sustained way, by the daemon's default (three of five windows), in minutes.
     pub sustained_min: f64,
@@ -437,9 +437,8 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
     let rows = |volume: usize| outcome.volumes[volume].intervals.iter().filter(|row| row.at_s > start);
     let [spike, calm, peak] = PUBLISHED.phases_min;
     let minutes: Vec<f64> = rows(0).map(|row| minute(row.at_s)).collect();
-    // The interval in which the peak begins is in part before it.
-    let in_peak = |at: f64| at > calm + 0.2 && at <= peak;
-    let quiet = |at: f64| !in_peak(at) && at > spike + 0.2 && (at - calm).abs() > 0.2 && at > 0.2;
+    let in_peak = |at: f64| lies_within(at, calm, peak);
+    let quiet = |at: f64| !in_peak(at) && lies_within(at, spike, PERIOD_MIN as f64);
     let interval_of = |seconds: f64| (seconds / setup.interval().as_secs_f64()).round() as u64;
     // What is not asked for is not missed.
     let missed_at: BTreeSet<u64> = (outcome.volumes.iter().flat_map(|volume| &volume.objectives))
@@ -469,7 +468,7 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
         (decision.volume_name == WORKLOADS[0]).then(|| (minute(decision.at.as_secs_f64()), is_made))
     }));
     let late: Vec<_> =
-        rows(0).filter(|row| (calm + (peak - calm) / 2.0..=peak).contains(&minute(row.at_s))).collect();
+        rows(0).filter(|row| lies_within(minute(row.at_s), (calm + peak) / 2.0, peak)).collect();
     let reads: u64 = late.iter().map(|row| row.reads).sum();
     let hits: f64 = late.iter().filter_map(|row| Some(row.hit_ratio? * row.reads as f64)).sum();
     let of = |volume: usize| -> Vec<u64> {
@@ -500,6 +499,14 @@ fn result(setup: &Setup, course: Course, outcome: &Outcome) -> CourseResult {
         main_in_peak: mean_in_peak(0),
         minutes,
     }
+}
+
+/// Whether the interval that ends at minute `at` is one of those between the minutes `from` and `to`.
+///
+/// Phases begin and end where intervals do, so that each lies in one of them: where its middle is, as times are rounded.
+fn lies_within(at: f64, from: f64, to: f64) -> bool {
+    let middle = at - 0.5 / INTERVALS_PER_MINUTE as f64;
+    from < middle && middle < to
 }
 
 /// The minute of the first of `events`, in order and each with whether a cache was made or removed, that made one between the spike and the end of
@@ -624,6 +631,33 @@ mod tests {
             assert!(outcome.decisions.iter().any(loaded), "seed {seed}: zones are loaded");
             assert_eq!((found.sustained_min, found.violated_elsewhere_min), (0.0, 0.0), "seed {seed}");
         }
+    }
+
+    #[test]
+    fn each_interval_behind_the_spike_is_of_the_peak_or_elsewhere() {
+        // A pace that divides no second: times are rounded.
+        let setup = Setup { stage: Stage::Paper, hurry: 7, seed: 2 };
+        let (found, mut outcome) = run(&setup, Course::CoLocated).expect("a course runs");
+        // The load of an interval is the one that begins with it: requests come at the peak's rate from its first interval on.
+        let at = |minute: f64| found.minutes.iter().position(|at| (at - minute).abs() < 0.01).expect("one");
+        let arrivals = |index: usize| outcome.volumes[0].intervals[index].arrivals_per_second;
+        let [before, first, second] =
+            [48.0, 48.0 + 1.0 / 6.0, 48.0 + 2.0 / 6.0].map(|minute| arrivals(at(minute)));
+        assert!(before < 300.0 && first > 0.8 * second && first > 3.0 * before, "{before} {first} {second}");
+        // If all is missed, all but the spike is counted, and once: 27 minutes, and 120 - 7 - 27.
+        for window in outcome
+            .volumes
+            .iter_mut()
+            .flat_map(|volume| &mut volume.objectives)
+            .flat_map(|of| &mut of.windows)
+        {
+            window.verdict = Verdict::Nonconforming;
+        }
+        let missed = result(&setup, Course::CoLocated, &outcome);
+        let told = [missed.violated_min, missed.sustained_min, missed.violated_elsewhere_min]
+            .map(|min| (min * 6.0).round());
+        assert_eq!(told, [162.0, 162.0, 516.0]);
+        assert_eq!(missed.effective_min.map(|min| min.round()), Some(75.0));
     }
 
     #[test]
