@@ -54,8 +54,8 @@ pub struct LawRow {
     pub hindsight_bytes: Option<f64>,
     /// Mean size over that.
     pub ratio: Option<f64>,
-    /// When its size had come within a tenth of the mean of the second half, for good, in seconds.
-    pub settled_s: f64,
+    /// When its size had come within a tenth of the mean of the second half, for good, in seconds; absent where it was not there at the end.
+    pub settled_s: Option<f64>,
     /// Size over time: seconds and bytes at the paper's scale.
     #[serde(skip)]
     pub series: Vec<(f64, f64)>,
@@ -221,7 +221,6 @@ fn law_row(
     let bytes_mean = size(series.totals.quota_blocks_mean);
     let points: Vec<(f64, f64)> =
         series.intervals.iter().map(|row| (row.at_s, size(row.quota_blocks as f64))).collect();
-    let far = points.iter().rposition(|(_, bytes)| (bytes / bytes_mean.max(1.0) - 1.0).abs() > 0.1);
     LawRow {
         law,
         objective_ms,
@@ -233,7 +232,38 @@ fn law_row(
         mean_ms: 0.0,
         hindsight_bytes: None,
         ratio: None,
-        settled_s: far.map_or(0.0, |at| points[at].0),
+        settled_s: settled_s(&points, bytes_mean),
         series: points,
+    }
+}
+
+/// The last second at which a size is more than a tenth off `mean`, 0 where none is; `None` where the last one is.
+fn settled_s(sizes: &[(f64, f64)], mean: f64) -> Option<f64> {
+    let far = |(_, bytes): &(f64, f64)| (bytes - mean).abs() > 0.1 * mean;
+    match sizes.iter().rposition(far) {
+        Some(at) if at + 1 == sizes.len() => None,
+        far => Some(far.map_or(0.0, |at| sizes[at].0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_ends_off_its_mean_never_settled() {
+        let settled = |sizes: &[f64], mean| {
+            let sizes: Vec<(f64, f64)> =
+                sizes.iter().enumerate().map(|(at, bytes)| (10.0 * (at + 1) as f64, *bytes)).collect();
+            settled_s(&sizes, mean)
+        };
+        assert_eq!(settled(&[100.0, 105.0, 95.0, 100.0], 100.0), Some(0.0));
+        // It came near, went away again, and stays from 30 s on.
+        assert_eq!(settled(&[50.0, 100.0, 120.0, 109.0, 91.0], 100.0), Some(30.0));
+        // To and fro until the end: 50 s is the length of the run, and no time to settle.
+        assert_eq!(settled(&[80.0, 120.0, 80.0, 120.0, 80.0], 100.0), None);
+        // Nothing is given, from the beginning or from some time on.
+        assert_eq!(settled(&[0.0, 0.0], 0.0), Some(0.0));
+        assert_eq!(settled(&[64.0, 0.0, 0.0], 0.0), Some(10.0));
     }
 }

@@ -85,7 +85,7 @@ fn laws(found: &ReadingFound) -> Table {
                     format!("{:.2} ms", law.mean_ms),
                     maybe(law.hindsight_bytes),
                     law.ratio.map_or_else(none, |ratio| format!("{ratio:.3}")),
-                    format!("{:.0} s", law.settled_s),
+                    law.settled_s.map_or_else(|| "never".to_owned(), |at| format!("{at:.0} s")),
                 ],
             );
         }
