@@ -60,7 +60,10 @@ pub enum ScenarioError {
     },
     /// A rate that so many clients cannot ask for.
     #[error(
-        "{iops} requests/s cannot be reached: {clients} clients that wait {least} for every answer ask for {} at most", super::rates::per_second(*.reachable)
+        "{iops} requests/s cannot be reached: {} {least} for every answer {} for {} at most",
+        if *.clients == 1 { "1 client that waits".to_owned() } else { format!("{clients} clients that wait") },
+        if *.clients == 1 { "asks" } else { "ask" },
+        super::rates::told_apart([*.iops, *.reachable])[1],
     )]
     BeyondClients {
         /// Which key.
@@ -77,7 +80,7 @@ pub enum ScenarioError {
     /// A load that must reach the origin and that it can never serve.
     #[error(
         "origin `{origin}` can never serve it: {} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {} at most{}{}",
-        super::rates::per_second(*.unavoidable), super::rates::per_second(*.at_most),
+        super::rates::told_apart([*.unavoidable, *.at_most])[0], super::rates::told_apart([*.unavoidable, *.at_most])[1],
         super::arithmetic::all_in_one_place(*.times), super::arithmetic::each_costs(*.accesses)
     )]
     Overload {

@@ -4,7 +4,7 @@
 //! make of a promise is the run's. Invariant: what is said to be out of reach is out of reach of any order of the queues and any cache.
 
 use super::arithmetic::all_in_one_place;
-use super::rates::{Random, begins_too_late, per_second};
+use super::rates::{Random, begins_too_late, per_second, told_apart};
 use super::{ArrivalKind, Flag, LoadTable, OriginKind, Popularity, Promise, Scenario, VolumeTable};
 use forebay_control::{Objective, Operations, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
@@ -126,12 +126,11 @@ impl Scenario {
                 ),
             )
         } else {
+            let [mean, floor] = told_apart([mean, floor]);
             (
                 "iops",
                 format!(
-                    "nobody asks `{name}` for more than {} {what}/s: a floor of {} cannot be missed",
-                    per_second(mean),
-                    per_second(floor),
+                    "nobody asks `{name}` for more than {mean} {what}/s: a floor of {floor} cannot be missed"
                 ),
             )
         };

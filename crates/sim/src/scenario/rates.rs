@@ -88,6 +88,19 @@ pub(super) fn per_second(rate: f64) -> String {
     if rate >= 10.0 || rate == 0.0 { format!("{rate:.0}") } else { format!("{rate:.2}") }
 }
 
+/// Two rates, one of which is above the other, in words that say so: with more digits where rounding would make them alike.
+pub(super) fn told_apart(rates: [f64; 2]) -> [String; 2] {
+    let as_they_are = |told: &[String; 2]| {
+        let [one, other] = [&told[0], &told[1]].map(|text| text.parse().unwrap_or(f64::NAN));
+        one.total_cmp(&other) == rates[0].total_cmp(&rates[1])
+    };
+    let with_digits = (1..=17).map(|digits| rates.map(|rate| format!("{rate:.digits$}")));
+    std::iter::once(rates.map(per_second))
+        .chain(with_digits)
+        .find(as_they_are)
+        .unwrap_or_else(|| rates.map(|rate| rate.to_string()))
+}
+
 pub(super) fn begins_too_late(from: Nanos, end: Nanos) -> String {
     format!("it begins at {from}, and the run ends at {end}")
 }
@@ -486,4 +499,25 @@ fn with_a_cache(all: f64, unavoidable: f64, busy: impl Fn(f64) -> f64) -> String
         false => String::new(),
     };
     format!("with one, at least {:.0} % of them must be hits{of_these}", 100.0 * enough * may_hit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_that_differ_are_told_with_the_digits_that_differ() {
+        let told = |one: f64, other: f64| told_apart([one, other]).join(" ");
+        assert_eq!(told(262_144.0, 6_666.7), "262144 6667");
+        assert_eq!(told(50.0, 49.63), "50.0 49.6");
+        assert_eq!(told(10.0, 9.999), "10.000 9.999");
+        assert_eq!(told(9.999, 10.0), "9.999 10.000");
+        assert_eq!(told(9.5, 0.0), "9.50 0");
+        assert_eq!(told(100.0, 100.0), "100 100");
+        // What differs by the last bit does in words.
+        let next = f64::from_bits(0.1f64.to_bits() + 1);
+        let [one, other] = told_apart([next, 0.1]);
+        let value = |text: &str| text.parse::<f64>().expect("a number");
+        assert!(value(&one) > value(&other), "{one} {other}");
+    }
 }

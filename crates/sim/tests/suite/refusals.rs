@@ -318,6 +318,23 @@ fn floors_beyond_the_clients_are_refused_while_they_stand() {
         let error = with(times).expect_err(times);
         assert!(matches!(error, ScenarioError::BeyondClients { clients: 1, .. }), "{times}: {error}");
     }
+    // What is told differs as what is compared does: 1 s / 20.15 ms is 49.6, which is 50 to the whole.
+    let thinks = |clients: u32, iops: u32| {
+        let load = format!("\"closed\", think = \"20ms\", clients = {clients} }}");
+        let text = GOOD.replace("\"poisson\", rate = 100 }", &load);
+        scenario(&text.replace("latency = \"5ms\"", &format!("iops = {iops}")))
+            .check()
+            .expect_err("too many")
+            .to_string()
+    };
+    assert_eq!(
+        thinks(1, 50),
+        "50 requests/s cannot be reached: 1 client that waits 20.15ms for every answer asks for 49.6 at most"
+    );
+    assert_eq!(
+        thinks(2, 120),
+        "120 requests/s cannot be reached: 2 clients that wait 20.15ms for every answer ask for 99 at most"
+    );
 }
 
 const DISKS: &str = r#"
