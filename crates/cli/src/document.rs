@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use forebay_serve::config::spoken;
+use forebay_units::Bytes;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error, Visitor};
 use std::fmt::{self, Display};
@@ -11,23 +12,23 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Longer files are not read: no document is so long, and a device may have no end (ours).
-const BYTES_MAX: u64 = 1 << 30;
+/// Longer documents are not read: nobody writes so long a one, and a device may have no end (ours).
+const BYTES_MAX: Bytes = Bytes(16 << 20);
 
-/// The text in the file at `path`, `-` for standard input.
-pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+/// The text in the file at `path`, `-` for standard input, of at most `bytes_max`.
+pub(crate) fn read_text(path: &Path, bytes_max: Bytes) -> Result<String, Failure> {
     let name =
         if path.as_os_str() == "-" { "standard input".into() } else { format!("`{}`", path.display()) };
     let cannot = |error: std::io::Error| Failure::new(format!("cannot read {name}: {error}"));
     let mut bytes = Vec::new();
     if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        std::io::stdin().lock().take(bytes_max.get() + 1).read_to_end(&mut bytes).map_err(cannot)?;
     } else {
         let file = std::fs::File::open(path).map_err(cannot)?;
-        file.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        file.take(bytes_max.get() + 1).read_to_end(&mut bytes).map_err(cannot)?;
     }
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(Failure::new(format!("{name} has more than {BYTES_MAX} bytes, expected a text")));
+    if bytes.len() as u64 > bytes_max.get() {
+        return Err(Failure::new(format!("{name} is too long: expected a text of at most {bytes_max}")));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -44,9 +45,9 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Reads the file at `path`, `-` for standard input.
+    /// Reads the file at `path`, `-` for standard input; at most 16 MiB.
     pub(crate) fn read(path: &Path) -> Result<Document, Failure> {
-        Ok(Document { file: path.display().to_string(), text: read_text(path)? })
+        Ok(Document { file: path.display().to_string(), text: read_text(path, BYTES_MAX)? })
     }
 
     /// What it says, as it was read.

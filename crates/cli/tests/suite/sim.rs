@@ -360,3 +360,9 @@ fn the_dynamite_case_study_runs_quickly_and_repeats() {
     assert_eq!(succeed(command), text);
     assert_eq!(fail(["repro", "dynamite", "--hurry", "11"]).0, 2);
 }
+
+#[test]
+fn a_scenario_without_an_end_is_refused_after_a_few_mebibytes() {
+    let (status, words) = fail(["sim", "/dev/zero"]);
+    assert!(status == 1 && words.contains("is too long: expected a text of at most 16MiB"), "{words}");
+}

@@ -7,6 +7,7 @@ mod show;
 
 use crate::document::read_text;
 use crate::failure::{Context, Failure};
+use forebay_units::Bytes;
 use forebay_workload::model::{Deviation, Model, StepsTrial};
 use std::path::Path;
 
@@ -39,10 +40,13 @@ fn nearest_to_its_bound(trial: &StepsTrial) -> String {
     )
 }
 
+/// Longer models are not read: a device may have no end (ours).
+const BYTES_MAX: Bytes = Bytes(1 << 30);
+
 /// The model in the file at `path`, `-` for standard input.
 pub(crate) fn read(path: &Path) -> Result<Model, Failure> {
     let file = path.display();
-    let text = read_text(path)?;
+    let text = read_text(path, BYTES_MAX)?;
     // The version first: what another version calls its fields is no error of the file.
     #[derive(serde::Deserialize)]
     struct Schema {
