@@ -4,6 +4,7 @@
 
 use crate::failure::{Context, Failure};
 use crate::output::{count, say};
+use crate::whole::{ANY, whole};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use forebay_trace::{
     BlockEvent, FORMATS, Format, Ids, ReadAhead, ReadOptions, Source, TimeUnit, TraceError, TraceReader,
@@ -37,7 +38,7 @@ pub(crate) struct ReadingArgs {
     pub(crate) format: Option<Format>,
 
     /// Skip and count up to N malformed records instead of failing at the first [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 0)]
     pub(crate) skip_malformed: u64,
 
     /// What ids in oracleGeneral and LCS are: `sectors` of 512 bytes, `blocks` of the page size, or opaque `objects`

@@ -13,6 +13,7 @@ mod open_files;
 mod output;
 mod recorded;
 mod trace_file;
+mod whole;
 
 use clap::Parser;
 use std::process::ExitCode;

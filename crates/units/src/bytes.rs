@@ -132,7 +132,11 @@ pub struct ParseBytesError {
 impl fmt::Display for ParseBytesError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_too_large {
-            return write!(f, "`{}` is too large: expected less than 16EiB (2^64 bytes)", self.found);
+            return write!(
+                f,
+                "`{}` is too large: expected at most 2^64 - 1 bytes, one less than 16EiB",
+                self.found
+            );
         }
         write!(
             f,
@@ -214,6 +218,6 @@ mod tests {
             assert!(text.parse::<Bytes>().unwrap_err().is_too_large, "{text}");
         }
         let error = "20000.5PiB".parse::<Bytes>().unwrap_err().to_string();
-        assert_eq!(error, "`20000.5PiB` is too large: expected less than 16EiB (2^64 bytes)");
+        assert_eq!(error, "`20000.5PiB` is too large: expected at most 2^64 - 1 bytes, one less than 16EiB");
     }
 }

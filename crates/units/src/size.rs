@@ -36,7 +36,11 @@ pub struct ParseSizeError {
 impl fmt::Display for ParseSizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_too_large {
-            return write!(f, "`{}` is too large: expected less than 16EiB (2^64 bytes)", self.found);
+            return write!(
+                f,
+                "`{}` is too large: expected at most 2^64 - 1 bytes, one less than 16EiB",
+                self.found
+            );
         }
         write!(
             f,

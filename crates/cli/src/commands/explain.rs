@@ -5,6 +5,7 @@ use super::status::client::Server;
 use super::status::{ServerArgs, decides, named, placed, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, bytes};
+use crate::whole::whole;
 use forebay_actuate::api::encoded;
 use forebay_control::{Alternative, DecisionKind, Fact, FactValue};
 use forebay_serve::DatedDecision;
@@ -20,7 +21,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How many decisions at most, the last ones; 1 and more
-    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = whole::<u32>(1..=u32::MAX.into()))]
     last: u32,
     #[command(flatten)]
     output: OutputArgs,

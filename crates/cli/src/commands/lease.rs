@@ -3,6 +3,7 @@
 use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use crate::whole::{ANY, whole};
 use forebay_actuate::api::encoded;
 use forebay_serve::lease::{LeaseHolder, LeaseRequest, LeaseStatus};
 use forebay_serve::status::{Status, VolumeStatus};
@@ -19,7 +20,7 @@ pub(crate) struct LeaseArgs {
     /// The volume
     volume: String,
     /// Raise the lease to this epoch, higher than all before
-    #[arg(long, value_name = "EPOCH")]
+    #[arg(long, value_name = "EPOCH", value_parser = whole::<u64>(ANY))]
     raise: Option<u64>,
     /// For clients that name no epoch
     #[arg(long, requires = "raise")]

@@ -3,6 +3,7 @@
 use super::status::{ServerArgs, quantity, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
+use crate::whole::{ANY, whole};
 use forebay_serve::reservation::ReservationRequest;
 use forebay_serve::status::ReservationStatus;
 use forebay_units::Nanos;
@@ -36,10 +37,10 @@ pub(crate) struct ReserveArgs {
     #[arg(long, value_name = "WEIGHT", value_parser = above_0, conflicts_with = "cancel")]
     weight: Option<f64>,
     /// Objectives of a higher priority are served first; those of the configuration have 0 unless set [default: 1]
-    #[arg(long, value_name = "PRIORITY", conflicts_with = "cancel")]
+    #[arg(long, value_name = "PRIORITY", value_parser = whole::<u8>(0..=u8::MAX.into()), conflicts_with = "cancel")]
     priority: Option<u8>,
     /// End the reservation with this number, which `forebay status` shows
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = whole::<u64>(ANY))]
     cancel: Option<u64>,
     #[command(flatten)]
     server: ServerArgs,

@@ -366,3 +366,20 @@ fn a_scenario_without_an_end_is_refused_after_a_few_mebibytes() {
     let (status, words) = fail(["sim", "/dev/zero"]);
     assert!(status == 1 && words.contains("is too long: expected a text of at most 16MiB"), "{words}");
 }
+
+#[test]
+fn what_is_no_number_of_those_expected_is_told_which_are() {
+    let refused = |more: [&str; 4]| {
+        let (status, words) = fail(more);
+        assert_eq!(status, 2, "{words}");
+        words
+    };
+    for scale in ["1.5", "0", "25", "many"] {
+        let words = refused(["repro", "hybrid-store", "--scale", scale]);
+        assert!(words.contains("expected a whole number from 1 to 24"), "{words}");
+    }
+    let words = refused(["repro", "dynamite", "--seed", "18446744073709551616"]);
+    assert!(words.contains("expected a whole number from 0 to 2^64 - 1"), "{words}");
+    let words = refused(["repro", "dcio", "--seed", "18446744073709551615"]);
+    assert!(words.contains("expected a whole number from 0 to 2^64 - 2"), "{words}");
+}

@@ -363,7 +363,12 @@ fn what_cannot_be_is_said() {
     };
     says(&["--policy", "mru"], 2, "`mru` is not a policy: expected one of fifo, clock");
     says(&["--sizes", "0"], 2, "a cache of size 0 misses always");
-    says(&["--sizes", "16EiB"], 2, "`16EiB` is too large: expected less than 16EiB");
+    says(
+        &["--sizes", "16EiB"],
+        2,
+        "`16EiB` is too large: expected at most 2^64 - 1 bytes, one less than 16EiB",
+    );
+    says(&["--seed", "18446744073709551616"], 2, "expected a whole number from 0 to 2^64 - 1");
     says(&["--sizes", "8PiB"], 2, "a cache of 2199023255552 blocks is too large: expected at most");
     says(&["--sizes", "9999999999"], 2, "too large: expected at most 1073741823");
     let writes = file(&folder, "writes.csv", msr(&[(0, 0, false, 0, 512)]));

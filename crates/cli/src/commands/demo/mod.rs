@@ -13,6 +13,7 @@ mod verdict;
 use crate::failure::{Context, Failure};
 use crate::interrupt;
 use crate::output::{self, OutputArgs, say, writable, write_report};
+use crate::whole::{ANY, whole};
 use drive::{CacheSample, Drive, PHASES, PhaseResult, seconds_total};
 use forebay_replay::{Player, Shadow};
 use forebay_serve::{Daemon, DatedDecision};
@@ -34,7 +35,7 @@ pub(crate) struct DemoArgs {
     report: PathBuf,
 
     /// Seed of the volumes' contents and of the random reader
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 
     /// Hold the volumes in files of this folder, and leave them there with the daemon's history [default: in memory]

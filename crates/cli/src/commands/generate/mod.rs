@@ -6,6 +6,7 @@ mod specification;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::trace_file;
+use crate::whole::{ANY, whole};
 use forebay_trace::{BATCH_REQUESTS, Request, WriteFormat};
 use forebay_units::{Bytes, Nanos};
 use forebay_workload::parametric;
@@ -43,7 +44,7 @@ pub(crate) struct GenerateArgs {
     size: Bytes,
 
     /// Chooses everything random [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 }
 

@@ -4,6 +4,7 @@ use crate::failure::{Context, Failure};
 use crate::input::{self, InputArgs};
 use crate::output::{count, say, write_file};
 use crate::trace_file;
+use crate::whole::whole;
 use forebay_trace::{Request, TraceReader, VolumeIndex};
 use forebay_units::BlockSize;
 use forebay_workload::model::{FitOptions, Model, ModelFitter};
@@ -35,20 +36,20 @@ pub(crate) struct FitArgs {
 
     /// Split each volume in 4^LEVEL ranges [range: 0 to 5; default: the first level at which the IOPS of a simulated disk
     /// change by less than 2 %]
-    #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(u32).range(0..=5))]
+    #[arg(long, value_name = "LEVEL", value_parser = whole::<u32>(0..=5))]
     level: Option<u32>,
 
     /// Kinds of time at most, each with inter-arrival times of its own
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole::<u32>(1..=16))]
     phases: u32,
 
     /// Transitions that are kept apart at most; rarer ones are summed
-    #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 8_192, value_parser = whole::<u32>(1..=1_000_000))]
     transitions: u32,
 
     /// Requests that are kept as steps of windows at most, 2 to 6 bytes of model each [range: 256 to 100000000; default: the
     /// fewest with which what is generated keeps every row of `forebay model compare` within 70 % of its bound, tried on two seeds; at most 524288]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(256..=100_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(256..=100_000_000))]
     steps: Option<u32>,
 }
 

@@ -2,6 +2,7 @@
 
 use crate::failure::{Context, Failure};
 use crate::trace_file;
+use crate::whole::{ANY, whole};
 use forebay_trace::WriteFormat;
 use forebay_units::Nanos;
 use forebay_workload::model::{Fidelity, GenerateOptions, Generator};
@@ -46,7 +47,7 @@ struct WhatArgs {
     duration: Option<Nanos>,
 
     /// Requests at most [default: what the duration holds; range: at least 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=u64::MAX))]
     requests: Option<u64>,
 
     /// Divide inter-arrival times by this [range: 0.000001 to 1000000]
@@ -59,7 +60,7 @@ struct WhatArgs {
     rate: Option<f64>,
 
     /// Chooses everything random [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 }
 

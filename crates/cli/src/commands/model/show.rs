@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::{self, bytes, count, say, writable, write_file, write_report};
+use crate::whole::{ANY, whole};
 use forebay_report::{Arrow, Diagram, Report, State, Table};
 use forebay_units::Nanos;
 use forebay_workload::model::{Model, PlainTransition, Use, Whereabouts, plain_transitions};
@@ -15,12 +16,12 @@ pub(crate) struct ShowArgs {
     model: PathBuf,
 
     /// How many transitions are shown, the likeliest first
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(ANY), default_value_t = 20)]
     transitions: usize,
 
     /// Show the steps of this window in words too: which request comes after which time, where, and when that was used before [range: 0 to
     /// one less than the model has]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<usize>(ANY))]
     window: Option<usize>,
 
     /// Draw the state diagram into this SVG file

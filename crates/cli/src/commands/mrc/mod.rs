@@ -6,6 +6,7 @@ mod show;
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{self, OutputArgs, count, say, writable, write_chart};
+use crate::whole::{ANY, whole};
 use forebay_locality::{CurveOptions, Method, Requests, Unit};
 use forebay_trace::{Ids, Operation, Request};
 use forebay_units::{BlockSize, Bytes, Nanos, SizeSpec};
@@ -101,7 +102,7 @@ struct EstimatingArgs {
     memory: Option<Bytes>,
 
     /// Chooses which blocks are sampled [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 0)]
     seed: u64,
 }
 

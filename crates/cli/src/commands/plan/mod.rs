@@ -9,6 +9,7 @@ mod simulate;
 
 use crate::failure::{Context, Failure};
 use crate::output::{self, OutputArgs, say, writable, write_chart, write_report};
+use crate::whole::{ANY, whole};
 use config::PlanConfig;
 use forebay_control::plan::PlanInput;
 use std::path::PathBuf;
@@ -32,7 +33,7 @@ pub(crate) struct PlanArgs {
     simulate: bool,
 
     /// With --simulate: chooses what is random of the simulated origins [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "simulate")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1, requires = "simulate")]
     seed: u64,
 
     #[command(flatten)]

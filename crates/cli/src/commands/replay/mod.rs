@@ -8,6 +8,7 @@ use crate::failure::{Context, Failure};
 use crate::input::{self, InputArgs};
 use crate::interrupt;
 use crate::output::{OutputArgs, count, say};
+use crate::whole::{ANY, whole};
 use forebay_origin::Origin;
 use forebay_replay::{
     AddressMap, Content, Feed, Fit, Pace, PlayError, PlayReport, Player, Progress, ReplayError,
@@ -118,7 +119,7 @@ struct PlacingArgs {
     verify: bool,
 
     /// Makes the content of writes [range: 0 to 2^64 - 1; default: from the clock]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY))]
     seed: Option<u64>,
 }
 
@@ -127,11 +128,11 @@ struct PlacingArgs {
 #[command(next_help_heading = "How requests are issued")]
 struct IssuingArgs {
     /// Requests in flight at most [range: 1 to 65536; default: open 1024, closed and fast 16]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=65_536))]
     outstanding: Option<u32>,
 
     /// Threads that issue, each with connections of its own [range: 1 to 64]
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u16>(1..=64))]
     threads: u16,
 
     /// Issue all requests of a recorded thread by the same one, those of thread N by the N-th, and so on in turn; the
@@ -140,7 +141,7 @@ struct IssuingArgs {
     by_thread: bool,
 
     /// NBD connections of each thread, where the server allows more than one [range: 1 to 16]
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole::<u16>(1..=16))]
     connections: u16,
 
     /// Who reads and writes a file or block device: `io_uring`, `threads`, or io_uring where the system has it (`auto`)

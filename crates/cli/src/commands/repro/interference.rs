@@ -3,6 +3,7 @@
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, count, writable};
+use crate::whole::{ANY, whole};
 use forebay_control::interference::InterferenceRules;
 use forebay_control::interference::planted::{Planted, PlantedSpec, Score};
 use forebay_report::{Report, Table};
@@ -34,11 +35,11 @@ const WAITING: [bool; 2] = [false, true];
 #[derive(Debug, clap::Args)]
 pub(crate) struct InterferenceArgs {
     /// Chooses loads, sets and noise; the following numbers do for further draws [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 
     /// How many draws of each kind are scored together [range: 1 to 1000]
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole::<u32>(1..=1_000))]
     draws: u32,
 
     /// Only this standard deviation of the logarithm of latency [range: 0.001 to 2; default: 0.02 to 0.2]

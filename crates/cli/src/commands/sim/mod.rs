@@ -7,6 +7,7 @@ mod traces;
 use crate::document::Document;
 use crate::failure::Failure;
 use crate::output::{self, OutputArgs, say, writable, write_report};
+use crate::whole::{ANY, whole};
 use forebay_sim::{DrawJob, RunError, Scenario, Simulation};
 use forebay_units::{Nanos, with_causes};
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ pub(crate) struct SimArgs {
     scenario: PathBuf,
 
     /// Chooses everything random [range: 0 to 2^64 - 1; default: the scenario's, 1 unless set there]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY))]
     seed: Option<u64>,
 
     /// Play the whole plan of the scenario within this time, a short form for trying it: what is planned for an instant moves nearer, rates and

@@ -8,6 +8,7 @@ use super::mrc::{RequestsArg, UnitArg, parse_size};
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{self, OutputArgs, count, say, writable, write_chart};
+use crate::whole::{ANY, whole};
 use accesses::Splitter;
 use forebay_cache::{Access, QUOTA_BLOCKS_MAX, SELECTABLE};
 use forebay_locality::resolve_sizes;
@@ -56,7 +57,7 @@ pub(crate) struct SimulateArgs {
 
     /// Chooses how the index of each cache hashes, which no result depends on, and the blocks that `adaptive` samples [range: 0 to
     /// 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 0)]
     seed: u64,
 
     #[command(flatten)]

@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::input::{self, InputArgs};
 use crate::output::{Output, OutputArgs};
+use crate::whole::whole;
 use forebay_report::Table;
 use forebay_trace::{Operation, Request};
 use forebay_units::{BlockSize, Nanos};
@@ -17,7 +18,7 @@ pub(crate) struct HeadArgs {
     input: InputArgs,
 
     /// How many requests [range: 1 to 1000000]
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = whole::<u64>(1..=1_000_000))]
     count: u64,
 
     #[command(flatten)]

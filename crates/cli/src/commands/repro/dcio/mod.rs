@@ -7,6 +7,7 @@ mod validate;
 use crate::commands::repro::telling::tell;
 use crate::failure::{Context, Failure};
 use crate::output::{OutputArgs, writable};
+use crate::whole::whole;
 use std::path::PathBuf;
 
 /// Run the validation of "Storage I/O Generation and Replay for Datacenter Applications" (2011) again, on recorded traces.
@@ -24,7 +25,7 @@ pub(crate) struct DcioArgs {
     traces: PathBuf,
 
     /// Chooses everything random [range: 0 to 2^64 - 2]
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..u64::MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u64>(0..=u64::MAX - 1))]
     seed: u64,
 
     #[command(flatten)]

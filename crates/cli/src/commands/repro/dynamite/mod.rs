@@ -7,6 +7,7 @@ mod show;
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs, writable};
+use crate::whole::{ANY, whole};
 use forebay_sim::dynamite::{Setup, Stage};
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(crate) struct DynamiteArgs {
     /// Make minutes, intervals and working sets this much shorter and smaller [range: 1 to 10]
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=10))]
     hurry: u32,
 
     /// Without the courses that take three periods: seconds instead of minutes
@@ -39,7 +40,7 @@ pub(crate) struct DynamiteArgs {
     live: bool,
 
     /// Periods of the live run, of 75 s each [range: 1 to 4; peaks are foreseen from the third on]
-    #[arg(long, value_name = "N", requires = "live", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=4))]
+    #[arg(long, value_name = "N", requires = "live", default_value_t = 4, value_parser = whole::<u64>(1..=4))]
     periods: u64,
 
     /// Appliances of the live run as virtual machines by QEMU, from the image in this folder (`make appliance-image`); processes unless set
@@ -47,7 +48,7 @@ pub(crate) struct DynamiteArgs {
     image: Option<PathBuf>,
 
     /// Chooses everything random [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 
     #[command(flatten)]

@@ -11,6 +11,7 @@ use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::{OutputArgs, say, writable};
+use crate::whole::{ANY, whole};
 use outcome::Outcome;
 use scene::{Begins, Scene, Setup};
 use std::path::PathBuf;
@@ -28,11 +29,11 @@ pub(crate) struct FailoverArgs {
     quick: bool,
 
     /// Takeovers of each kind [default: 3; with --quick 1] [range: 1 to 50]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=50))]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1..=50))]
     repeats: Option<u64>,
 
     /// Chooses contents and requests [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 
     #[command(flatten)]

@@ -6,6 +6,7 @@ mod show;
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, writable};
+use crate::whole::{ANY, whole};
 use forebay_sim::hybrid_store::{READINGS, Setup};
 use forebay_units::Nanos;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ pub(crate) struct HybridStoreArgs {
     quick: bool,
 
     /// Make rate, working set and disks this much smaller, which leaves latencies as they are [range: 1 to 24]
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=24))]
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = whole::<u32>(1..=24))]
     scale: u32,
 
     /// Virtual time of a run, of which the second half counts [range: 10min to 24h]
@@ -32,7 +33,7 @@ pub(crate) struct HybridStoreArgs {
     duration: Nanos,
 
     /// Chooses everything random [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 1)]
     seed: u64,
 
     #[command(flatten)]

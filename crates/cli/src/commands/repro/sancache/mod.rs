@@ -6,6 +6,7 @@ mod show;
 use crate::commands::repro::telling::tell;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, writable};
+use crate::whole::{ANY, whole};
 use forebay_sim::scenario::TierWrites;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ pub(crate) struct SancacheArgs {
     writes: Writes,
 
     /// Chooses everything random [range: 0 to 2^64 - 1]
-    #[arg(long, value_name = "N", default_value_t = 101)]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(ANY), default_value_t = 101)]
     seed: u64,
 
     #[command(flatten)]
