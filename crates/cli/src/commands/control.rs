@@ -33,8 +33,8 @@ use std::time::Duration;
 ///     volume = "db"
 ///     latency = "5ms"
 ///
-/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`; `/metrics` on that socket speaks
-/// Prometheus. SIGTERM, SIGINT and SIGHUP end it; appliances go on without it.
+/// `forebay status` and `forebay explain` ask it by `--server unix:SOCKET`; with `listen` (a loopback address)
+/// Prometheus asks it for `/metrics`. SIGTERM, SIGINT and SIGHUP end it; appliances go on without it.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ControlArgs {
@@ -73,6 +73,9 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
     let fleet = Fleet::start(config)?;
     let socket =
         std::path::absolute(&fleet.config().socket).unwrap_or_else(|_| fleet.config().socket.clone());
+    if let Some(address) = fleet.http_address() {
+        say_soon(format_args!("metrics at http://{address}/metrics"));
+    }
     say_soon(format_args!("state by `forebay status --server unix:{}`", socket.display()));
     say_soon(format_args!("ready: {summary}"));
     loop {

@@ -69,6 +69,12 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
         let trouble = trouble_of_socket(&config.socket);
         noted.0.extend(trouble.map(|message| Finding::new("socket", message)));
     }
+    if let Some(listen) = config.listen.filter(|listen| !listen.ip().is_loopback()) {
+        let found = format!(
+            "`{listen}`, which is not loopback: the state of every volume would be open to whoever reaches it"
+        );
+        noted.add("listen", found, "a loopback address and port, as `127.0.0.1:9810`");
+    }
     let state = &config.state;
     if config.history.as_ref() == Some(&config.socket) {
         let found = format!("`{}`, which something else is kept at", config.socket.display());

@@ -12,7 +12,7 @@ use forebay_control::{ControlConfig, Objective};
 use forebay_nbd::Transport;
 use forebay_units::Nanos;
 use serde::Deserialize;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Everything that a controller of a fleet is started with.
@@ -21,6 +21,9 @@ use std::path::{Path, PathBuf};
 pub struct FleetConfig {
     /// The unix socket that answers `forebay status` and `forebay explain`, its owner's alone.
     pub socket: PathBuf,
+    /// A loopback address at which the same is told, and nothing is changed, for Prometheus and others that ask no unix socket; `None`: not over TCP.
+    #[serde(default)]
+    pub listen: Option<SocketAddr>,
     /// The folder of the journal, the past, and what providers keep; made if it is absent. On a local file system.
     pub state: PathBuf,
     /// How often decisions are made.
@@ -341,6 +344,12 @@ mod tests {
             ("\"control.sock\"", "\"none/control.sock\"", "line 2, `socket`: the folder `"),
             ("\"control.sock\"", "\".\"", "exists and is no socket"),
             ("\"state\"", "\"control.toml\"", "line 3, `state`: `"),
+            (
+                "interval = ",
+                "listen = \"0.0.0.0:9810\"\ninterval = ",
+                "`listen`: `0.0.0.0:9810`, which is not",
+            ),
+            ("interval = ", "listen = \"localhost\"\ninterval = ", "`listen`: "),
             ("interval = ", "history = \"/dev/null\"\ninterval = ", "which is there and is no file"),
             (
                 "interval = ",

@@ -44,6 +44,7 @@ use observing::Observer;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 #[cfg(test)]
@@ -186,7 +187,7 @@ impl Fleet {
                 return Err(FleetStartError::RouteGone { volume: volume.to_owned(), holds });
             }
         }
-        let http = HttpConfig { listen: None, socket: Some(config.socket.clone()), token: None };
+        let http = HttpConfig { listen: config.listen, socket: Some(config.socket.clone()), token: None };
         let listeners = Listeners::open(&http)
             .map_err(|(address, source)| FleetStartError::Socket { address, source })?;
         let history = config.history.clone().map(crate::config::HistoryConfig::new).map(History::start);
@@ -231,7 +232,7 @@ impl Fleet {
             panics_next_turn: AtomicBool::new(false),
             config,
         });
-        let http = HttpServer::start(listeners, showing::router(&shared), showing::router(&shared))?;
+        let http = HttpServer::start(listeners, showing::reading(&shared), showing::router(&shared))?;
         let observer = Observer::new(&shared.config);
         let for_loop = Arc::clone(&shared);
         let thread = thread::Builder::new().name("fleet".to_owned()).spawn(move || {
@@ -268,6 +269,11 @@ impl Fleet {
     /// What it was started with.
     pub fn config(&self) -> &FleetConfig {
         &self.shared.config
+    }
+
+    /// Where it is asked over TCP, if it is.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http.as_ref().and_then(HttpServer::address)
     }
 
     /// What it tells of itself.

@@ -16,8 +16,9 @@ use crate::status::{
     OriginStatus, SizeStatus, Status, VolumeStatus, state_of,
 };
 use axum::Router;
-use axum::extract::{Path as UrlPath, State};
-use axum::http::{StatusCode, header};
+use axum::extract::{Path as UrlPath, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use forebay_control::response::Responses;
@@ -35,6 +36,17 @@ pub(super) fn router(shared: &Arc<FleetShared>) -> Router {
         .route("/api/v1/interference", get(told_interference))
         .merge(asking::routes());
     serves(routes).with_state(Arc::downgrade(shared))
+}
+
+/// What is answered over TCP: the same, but nothing is changed for anybody.
+pub(super) fn reading(shared: &Arc<FleetShared>) -> Router {
+    router(shared).layer(from_fn(async |request: Request, next: Next| {
+        if matches!(*request.method(), Method::GET | Method::HEAD) {
+            return next.run(request).await;
+        }
+        let why = "over TCP nothing is changed: use the unix socket, `socket`, which is its owner's alone";
+        error(StatusCode::FORBIDDEN, why)
+    }))
 }
 
 async fn told_status(State(shared): State<Weak<FleetShared>>) -> Response {

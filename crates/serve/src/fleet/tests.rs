@@ -11,6 +11,7 @@ use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, W
 use forebay_control::{HostId, HostSpec};
 use forebay_nbd::Transport;
 use forebay_units::{Bytes, Nanos};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::Ordering;
 
@@ -401,4 +402,29 @@ fn a_folder_of_state_is_one_controllers() {
     assert!(refused.as_ref().is_some_and(|error| error.contains("another process has it")), "{refused:?}");
     drop(first);
     drop(Fleet::start(config("two.sock")).unwrap());
+}
+
+/// Prometheus asks no unix socket. Whoever comes by TCP is told the same, and changes nothing.
+#[test]
+fn over_tcp_it_is_read_and_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config(folder.path(), "leased = false");
+    config.listen = Some("127.0.0.1:0".parse().unwrap());
+    let fleet = Fleet::start(config).unwrap();
+    let address = fleet.http_address().expect("it listens");
+    let ask = |request: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        let request = format!("{request}Host: a\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = ask("GET /metrics HTTP/1.1\r\n");
+    assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("forebay_controller_up 1"), "{metrics}");
+    assert!(ask("GET /api/v1/status HTTP/1.1\r\n").starts_with("HTTP/1.1 200"));
+    let pause =
+        ask("PUT /api/v1/controller HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 0\r\n");
+    assert!(pause.starts_with("HTTP/1.1 403") && pause.contains("use the unix socket"), "{pause}");
+    assert!(fleet.set_controller_enabled(false).was_enabled);
 }
