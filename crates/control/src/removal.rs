@@ -1,5 +1,5 @@
 //! Removal: whether a partition is still needed (Dynamite, §5.3): sustained low load, an objective that would be kept
-//! without it, or a cache that does not hit.
+//! without it, or that is gone, or a cache that does not hit.
 
 use crate::inventory::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -48,6 +48,8 @@ pub struct RemovalInput {
     pub regrets: Regrets,
     /// Requests of those that it serves hang at the origin: how few are answered says nothing of how many are wanted.
     pub hangs: bool,
+    /// Nobody that it could serve was promised anything.
+    pub is_unpromised: bool,
 }
 
 /// How loads would fare without a cache: the worst excess.
@@ -122,6 +124,9 @@ pub enum RemovalReason {
     /// It does not hit.
     #[error("it answers next to no reads")]
     Ineffective,
+    /// The objective that it was for is gone.
+    #[error("nothing is promised any more to whom it could serve")]
+    NotPromised,
 }
 
 /// How long each reason has held, in intervals without a break.
@@ -130,6 +135,7 @@ pub struct RemovalCounters {
     low_load: usize,
     not_needed: usize,
     ineffective: usize,
+    unpromised: usize,
     /// What was last said of how it would be without it.
     without: Option<Without>,
 }
@@ -154,11 +160,15 @@ impl RemovalCounters {
 
     /// Counts an interval; says whether the partition is to be taken back, and why.
     pub fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
+        let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
+        count(&mut self.unpromised, input.is_unpromised);
+        if self.unpromised >= rules.sustained.max(1) {
+            return Some(RemovalReason::NotPromised);
+        }
         if input.hangs {
             self.low_load = 0;
             return None;
         }
-        let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
         let low = input.rate < rules.low_load_share * input.rate_at_grant;
         count(&mut self.low_load, low);
         if let Some(without) = input.without {
@@ -204,6 +214,7 @@ mod tests {
             warm: true,
             regrets: Regrets::default(),
             hangs: false,
+            is_unpromised: false,
         };
         let low = RemovalInput { rate: 299.0, ..busy };
         let mut counters = RemovalCounters::default();
@@ -278,6 +289,15 @@ mod tests {
         let mut counters = RemovalCounters::default();
         assert_eq!([alone; 4].map(|input| counters.observe(&input, &rules)), [None; 4]);
 
+        // What nobody was promised anything of is needed by nobody, however busy it is.
+        let unpromised = RemovalInput { is_unpromised: true, hangs: true, ..busy };
+        let mut counters = RemovalCounters::default();
+        let seen: Vec<_> = [unpromised, unpromised, busy, unpromised, unpromised, unpromised]
+            .iter()
+            .map(|input| counters.observe(input, &rules))
+            .collect();
+        assert_eq!(seen, [None, None, None, None, None, Some(RemovalReason::NotPromised)]);
+
         // One that has grown has had no time to answer anything.
         let mut counters = RemovalCounters::default();
         let young = [counters.observe(&useless, &rules), counters.observe(&useless, &rules)];
@@ -324,6 +344,7 @@ mod tests {
             warm: true,
             regrets,
             hangs: false,
+            is_unpromised: false,
         };
         let after = |input: RemovalInput| {
             let mut counters = RemovalCounters::default();

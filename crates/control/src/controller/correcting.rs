@@ -192,12 +192,17 @@ impl Controller {
     /// Whom a partition serves, and the largest share of windows that any of them was promised.
     pub(super) fn beneficiaries(&self, id: VolumeId) -> Option<(Vec<VolumeId>, f64)> {
         let served = self.volumes.get(&id)?.grant.as_ref()?.serves.clone();
-        let share = served
+        let share = self.share_promised(&served);
+        Some((served, share))
+    }
+
+    /// The largest share of windows that any of `volumes` was promised.
+    pub(super) fn share_promised(&self, volumes: &[VolumeId]) -> f64 {
+        volumes
             .iter()
             .filter_map(|served| self.volumes.get(served))
             .flat_map(|served| served.spec.objectives.iter().map(|objective| objective.conforming_share))
-            .fold(0.0, f64::max);
-        Some((served, share))
+            .fold(0.0, f64::max)
     }
 
     /// The size that sufficed in a phase like that of the newest interval, if the load has left the phase that the

@@ -14,7 +14,9 @@ const REMOVAL_EVERY: u64 = 4;
 impl Controller {
     pub(super) fn removal(&mut self, id: VolumeId, scenes: &mut Scenes) -> Option<Change> {
         let ask = (self.step + u64::from(id.0)).is_multiple_of(REMOVAL_EVERY);
-        let (served, share) = self.beneficiaries(id)?;
+        let (served, share) = self.needing(id)?;
+        // Who has memory of its own may have been given a cache by hand; on hosts caches are there for a promise alone.
+        let is_unpromised = !self.hosts.is_empty() && !self.is_promised(&served);
         let without = ask.then(|| self.without(id, &served, scenes));
         // A beneficiary without load predicts nothing: only an answer with numbers counts.
         let without = without.filter(|without| without.predicted.is_finite());
@@ -46,6 +48,7 @@ impl Controller {
             warm: used * 10 >= grant.blocks * 8,
             regrets,
             hangs,
+            is_unpromised,
         };
         let reason = grant.removal.observe(&input, &config.removal)?;
         if grant.blocks <= minimum {
@@ -53,7 +56,9 @@ impl Controller {
         }
         let sustained = match reason {
             RemovalReason::NotNeeded => grant.removal.sustained_unneeded(regrets, &config.removal),
-            RemovalReason::LowLoad | RemovalReason::Ineffective => config.removal.sustained,
+            RemovalReason::LowLoad | RemovalReason::Ineffective | RemovalReason::NotPromised => {
+                config.removal.sustained
+            }
         };
         let mut facts = vec![
             Fact::number("size_before", grant.blocks as f64, "blocks"),
@@ -79,6 +84,31 @@ impl Controller {
             format!("the cache of {name} is taken back: {reason}"),
             facts,
         ))
+    }
+
+    /// Whom a partition serves, and the largest share of windows that any of them was promised. On hosts those are, where none that is known was promised anything, all
+    /// volumes at its origin that were: one that was taken over may be there for any of them.
+    fn needing(&self, id: VolumeId) -> Option<(Vec<VolumeId>, f64)> {
+        let (served, share) = self.beneficiaries(id)?;
+        if self.hosts.is_empty() || self.is_promised(&served) {
+            return Some((served, share));
+        }
+        let origin = self.volumes.get(&id)?.spec.origin;
+        let beside = self.volumes.iter().filter(|(_, volume)| volume.spec.origin == origin);
+        let promised: Vec<VolumeId> =
+            beside.filter(|(_, volume)| !volume.spec.objectives.is_empty()).map(|(id, _)| *id).collect();
+        Some(match promised.is_empty() {
+            true => (served, share),
+            false => {
+                let share = self.share_promised(&promised);
+                (promised, share)
+            }
+        })
+    }
+
+    fn is_promised(&self, volumes: &[VolumeId]) -> bool {
+        let known = volumes.iter().filter_map(|id| self.volumes.get(id));
+        known.flat_map(|volume| &volume.spec.objectives).next().is_some()
     }
 
     /// How those that a partition serves would fare without it.
@@ -108,7 +138,7 @@ mod tests {
     use super::*;
     use crate::config::ControlConfig;
     use crate::decision::FactValue;
-    use crate::inventory::{HostId, VolumeSpec};
+    use crate::inventory::{HostId, HostSpec, VolumeSpec};
     use crate::objective::{Objective, Operations};
     use crate::windows::Windows;
     use forebay_locality::{CurvePoint, MissRatioCurve};
@@ -134,9 +164,28 @@ mod tests {
 
     /// The same where this is seen of its volume, which was asked for 100 a second when it was granted.
     fn taken_back_of(sample: Sample, blocks: u64, used: u64, objectives: Vec<Objective>) -> Option<Change> {
+        let mut controller = holding(sample, blocks, used, objectives, Vec::new());
+        asked(&mut controller)
+    }
+
+    fn asked(controller: &mut Controller) -> Option<Change> {
+        (0..20).find_map(|step| {
+            controller.step = step;
+            controller.removal(VolumeId(1), &mut Scenes::default())
+        })
+    }
+
+    /// A controller whose volume 1 has such a cache.
+    fn holding(
+        sample: Sample,
+        blocks: u64,
+        used: u64,
+        objectives: Vec<Objective>,
+        hosts: Vec<HostSpec>,
+    ) -> Controller {
         let mut config = ControlConfig::default();
         config.removal.sustained = 5;
-        let mut controller = Controller::new(config, Bytes::mib(64), Vec::new(), Vec::new()).unwrap();
+        let mut controller = Controller::new(config, Bytes::mib(64), hosts, Vec::new()).unwrap();
         let minimum = Bytes(MINIMUM * 4096);
         controller.register(VolumeSpec { minimum, objectives, ..VolumeSpec::any() }).unwrap();
         let id = VolumeId(1);
@@ -149,10 +198,39 @@ mod tests {
         volume.curve_accesses = 1_000_000;
         let grant = Grant::new(HostId(0), 100.0, Windows::assumed(0.05), 0);
         volume.grant = Some(Grant { blocks, serves: vec![id], ..grant });
-        (0..20).find_map(|step| {
-            controller.step = step;
-            controller.removal(id, &mut Scenes::default())
-        })
+        controller
+    }
+
+    /// A cache that answers half of what is read, whose volume's objective is gone. In the file of a controller of hosts that happens behind a restart: it is taken over.
+    #[test]
+    fn a_cache_on_a_host_is_taken_back_once_nobody_is_promised_anything() {
+        let busy = Sample {
+            arrival_rate: 100.0,
+            hit_rate: 50.0,
+            miss_rate: 50.0,
+            origin_read_rate: 50.0,
+            hit_latency: 1e-4,
+            miss_latency: 5e-3,
+            outstanding: 0.5,
+            ..Sample::default()
+        };
+        let host = || vec![HostSpec::new(HostId(0), "h", 0, Bytes::mib(64))];
+        let mut alone = holding(busy, 1_000, 1_000, Vec::new(), host());
+        let change = asked(&mut alone).expect("nobody needs it");
+        assert!(change.summary.contains("nothing is promised any more"), "{}", change.summary);
+        let kept = asked(&mut holding(busy, 1_000, 1_000, Vec::new(), Vec::new()));
+        assert!(kept.is_none(), "a daemon's may have been ordered by hand");
+        // It may be what keeps the promise of a neighbour at its origin, which the model says: a bound that is kept by far without it, and one that is not.
+        for (bound, is_kept) in [(Nanos::secs(1), false), (Nanos::micros(100), true)] {
+            let mut beside = holding(busy, 1_000, 1_000, Vec::new(), host());
+            let objectives = vec![Objective::mean_latency(bound, Operations::All)];
+            beside.register(VolumeSpec { id: VolumeId(2), objectives, ..VolumeSpec::any() }).unwrap();
+            let neighbour = Sample { hit_rate: 0.0, miss_rate: 100.0, origin_read_rate: 100.0, ..busy };
+            beside.volumes.get_mut(&VolumeId(2)).unwrap().history.extend([neighbour; 3]);
+            let change = asked(&mut beside).map(|change| change.summary);
+            assert_eq!(change.is_none(), is_kept, "{bound}: {change:?}");
+            assert!(change.is_none_or(|why| why.contains("would be kept without it")));
+        }
     }
 
     #[test]
