@@ -254,17 +254,15 @@ impl VolumeMachine {
             // What it was to make durable is the fence's, so asked of any path it is made so. But not where the origin itself says that it
             // failed: it may be its only word of data that were lost before the fence, which another path would not repeat.
             Kind::Flush { .. } | Kind::HoldFlush { .. } => is_lost,
-            Kind::Part(part) => match error {
-                OriginError::Unreachable { unsent: left, .. } => {
-                    part.operation = left.take().map(|operation| *operation);
-                    part.operation.is_some()
-                }
-                OriginError::OutcomeUnknown { asked: left, .. } if !self.leave.drops_cache => {
-                    part.operation = left.take().map(|operation| *operation);
-                    part.operation.is_some()
-                }
-                _ => false,
-            },
+            Kind::Part(part) => {
+                let left = match error {
+                    OriginError::Unreachable { unsent, .. } => unsent.take(),
+                    OriginError::OutcomeUnknown { asked, .. } if !self.leave.drops_cache => asked.take(),
+                    _ => None,
+                };
+                part.operation = left.map(|operation| *operation);
+                part.operation.is_some()
+            }
             _ => false,
         };
         if goes_back {
