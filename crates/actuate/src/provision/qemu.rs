@@ -231,10 +231,13 @@ pub(super) fn inner_configuration(order: &ApplianceOrder, room: Bytes) -> Result
     Ok(configuration(&seen_from_inside(order)?, room, &listeners))
 }
 
+/// What a kernel or a first process says of itself that has to do with the image: of a slow machine the first may be all that is heard in time.
+const SAID_OF_IMAGES: [&str; 3] = ["Initramfs unpacking", "Kernel panic", "kernel module"];
+
 /// The error, with which image it was, where that may be why: what the kernel or the first process says names none of the host's files.
 pub(super) fn naming_image(mut error: ProvisionError, image: &Image) -> ProvisionError {
     if let ProvisionError::Died { said, .. } | ProvisionError::NotInTime { said, .. } = &mut error
-        && (said == NOTHING || ["Kernel panic", "kernel module"].iter().any(|words| said.contains(words)))
+        && (said == NOTHING || SAID_OF_IMAGES.iter().any(|words| said.contains(words)))
     {
         let (kernel, initramfs) = (image.kernel.display(), image.initramfs.display());
         let booted = format!("; it was booted from `{kernel}` and `{initramfs}`");
@@ -377,7 +380,8 @@ mod tests {
                 ProvisionError::Died { id: "a".parse().unwrap(), how: String::new(), failed: false, said };
             naming_image(error, &image).to_string()
         };
-        for said in ["Kernel panic - not syncing: No working init found.", "nothing"] {
+        let unpacking = "Initramfs unpacking failed: invalid magic at start of compressed archive";
+        for said in [unpacking, "Kernel panic - not syncing: No working init found.", "nothing"] {
             let told = died(said);
             let parts = [said, "`/image/vmlinuz`", "`/image/initramfs`", "`make appliance-image`"];
             assert!(parts.iter().all(|part| told.contains(part)), "{told}");

@@ -257,11 +257,9 @@ fn hosts_on_which_nothing_starts_are_told_of_and_the_next_one_is_taken() {
     let told = violate(&site, &mut ledger, |step| assert!(step.ends_with("appliance 4 on h9"), "{step}"));
     assert_eq!(count(&told, "appliance_failed"), 3, "{told}");
     let told = told.to_string();
-    // What the kernel says of the image comes before its panic, which on a slow machine is too late.
-    for words in ["Initramfs unpacking failed", "hypervisor hangs", "an address is in use by something else"]
-    {
-        let is_told = told.contains(words) || words.starts_with("Initramfs") && told.contains("Kernel panic");
-        assert!(is_told, "{words}: {told}");
+    // How much the kernel says of the image in 5 s is up to the machine, which files it was booted from is not.
+    for words in ["broken/initramfs`: ", "hypervisor hangs", "an address is in use by something else"] {
+        assert!(told.contains(words), "{words}: {told}");
     }
     assert_eq!(ledger.failed, 0, "clients are told of no error");
 }
