@@ -3,7 +3,7 @@
 //! A second opinion beside correlation: it has a direction in time. It is *not* needed to call a neighbour one: at intervals of seconds most of
 //! the effect of a load is in the same interval, of which it says nothing.
 
-use super::pursuit::Projected;
+use super::series::Projected;
 use forebay_workload::statistics::differences;
 
 /// How far beyond chance the last `lags` changes of `load` predict the change of the logarithm of `latency`, given that latency's own last

@@ -1,13 +1,17 @@
 //! Interference: whose load slows a workload down, from the correlation of *changes* (Dynamite, step 2).
 //!
-//! First differences of each neighbour's load and of the victim's latency are correlated, by value (Pearson) and by rank (Spearman), at a few
-//! lags. Latency is taken by its logarithm, or by its reciprocal (which falls in proportion to the load where a queue is what slows down),
-//! whichever is explained better. Several neighbours at once hide each other: what one explains is noise
-//! to the test of the next. So they are judged together: the neighbour that changes most with the victim is taken first, what it
-//! explains is taken out of the victim and of all others, and so on until what is left over could be chance (orthogonal matching pursuit,
-//! Pati, Rezaiifar and Krishnaprasad 1993; that it is used for this is ours). What the victim's own load explains is taken out before.
+//! Each neighbour's load is correlated with the victim's latency, by value (Pearson) and by rank (Spearman), at a few lags. Both are taken less what is left of them
+//! from the interval before: where a latency's noise wanders, by itself or with what nobody measures, that leaves changes; where it is independent from one interval to the next, levels, by
+//! which slow and rare changes of a load are seen that are lost in the noise of each interval otherwise. How much is left, and whether latency is taken as it is, by its logarithm or by its
+//! reciprocal (which falls in proportion to the load where a queue is what slows down), is what makes the victim's latencies likeliest.
+//! What lasts for some intervals in both counts once, not in each.
 //!
-//! Among many neighbours some change with the victim by chance. Who shares an origin waits in the same queue, so its own latency changes with the victim's
+//! Several neighbours at once hide each other: what one explains is noise to the test of the next. So they are judged together: the
+//! neighbour that goes most with the victim is taken first, what it explains is taken out of the victim and of all others, and so on
+//! until what is left over could be chance (orthogonal matching pursuit, Pati, Rezaiifar and Krishnaprasad 1993; that it is used for
+//! this is ours). Then each has to stand beside all others, or is given up. What the victim's own load explains is taken out before.
+//!
+//! Among many neighbours some change with the victim by chance. Who shares an origin waits in the same queue, so its own latency goes with the victim's
 //! as well: a neighbour of which nothing is known needs less evidence if it does, and much more if not. Its score is judged by the load alone.
 //!
 //! A load that began once, while all else is noise, is correlated by value and not by rank: a [`Step`] that both took is believed by itself.
@@ -17,8 +21,10 @@
 //! in. It is *not* causality: two workloads that rise together for a reason outside look alike; [`granger`] is a second opinion on that.
 
 mod granger;
+mod judging;
 pub mod planted;
 mod pursuit;
+mod series;
 mod step;
 mod table;
 
@@ -26,8 +32,7 @@ pub use granger::granger;
 pub use step::Step;
 pub use table::{InterferenceTable, table};
 
-use forebay_workload::statistics::{differences, pearson, spearman};
-use pursuit::Residuals;
+use judging::Histories;
 use serde::{Deserialize, Serialize};
 
 /// How interference is judged. The numbers are ours; [`planted`] scores them.
@@ -41,13 +46,13 @@ pub struct InterferenceRules {
     /// The least score. Default 0.2; above 0, at most 1.
     pub score_min: f64,
     /// The least score of a neighbour that is known to share the origin, in units of `1 / sqrt(intervals)`, so that short histories need
-    /// more. Default 3.3.
+    /// more; of intervals that differ, so that what lasts counts once. Default 3.3.
     pub significance_min: f64,
-    /// The same of one of which that is not known, but whose latency changes with the victim's, as if they waited in the same queue. Default 2.7.
+    /// The same of one of which that is not known, but whose latency goes with the victim's, as if they waited in the same queue. Default 3.
     pub significance_together: f64,
-    /// The same of one that has nothing else to speak for it: among many, some change with the victim by chance. Default 4.2.
+    /// The same of one that has nothing else to speak for it: among many, some go with the victim by chance. Default 5.
     pub significance_alone: f64,
-    /// Changes smaller than this share of the mean, on average, are no variation. Default 0.02.
+    /// A load whose standard deviation is a smaller share of its mean does not vary. Default 0.02.
     pub variation_min: f64,
 }
 
@@ -58,8 +63,8 @@ impl Default for InterferenceRules {
             lag_max: 1,
             score_min: 0.2,
             significance_min: 3.3,
-            significance_together: 2.7,
-            significance_alone: 4.2,
+            significance_together: 3.0,
+            significance_alone: 5.0,
             variation_min: 0.02,
         }
     }
@@ -102,6 +107,12 @@ pub struct Correlation {
     pub granger: Option<f64>,
 }
 
+impl Correlation {
+    fn none(lag: usize) -> Correlation {
+        Correlation { score: 0.0, pearson: 0.0, spearman: 0.0, lag, granger: None }
+    }
+}
+
 /// A workload that may be slowed down: its own load (any unit) and its latency (any unit, above 0), of the same intervals, oldest
 /// first. Intervals in which it completed nothing are left out by the caller, of its neighbours' loads as well.
 #[derive(Clone, Copy, Debug)]
@@ -125,7 +136,7 @@ pub struct Neighbour<'a> {
 /// Judges whose load slows a victim down: one answer for each of `neighbours`, whose series are of the victim's intervals. `shares_origin`
 /// says whether they are configured to.
 ///
-/// Cost: `O(m n log n)` for `m` neighbours and `n` intervals, and `O(m n)` for each one that is found.
+/// Cost: `O(m n log n)` for `m` neighbours and `n` intervals, and `O(m n)` for each one that is found, each twelve times.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -135,85 +146,21 @@ pub fn interference(
     shares_origin: bool,
     rules: &InterferenceRules,
 ) -> Vec<Interference> {
-    let lengths = (neighbours.iter())
-        .flat_map(|neighbour| [Some(neighbour.load), neighbour.latency])
-        .flatten()
-        .map(<[f64]>::len)
-        .chain([victim.load.len()]);
-    lengths.for_each(|length| {
-        assert_eq!(length, victim.latency.len(), "loads and latency are of the same intervals");
+    let of = neighbours.iter().map(|&Neighbour { load, latency }| {
+        // What shares the origin waits in its queue: nobody asks for how long.
+        Neighbour { load, latency: latency.filter(|_| !shares_origin) }
     });
-    let unknown = if shares_origin { Interference::SharedOrigin } else { Interference::Unknown };
-    let judged = vec![unknown; neighbours.len()];
-    let intervals = victim.latency.len();
-    if intervals < rules.history_min.max(4) {
-        return judged;
+    let of = of.chain([Neighbour { load: victim.load, latency: Some(victim.latency) }]).collect();
+    let others: Vec<usize> = (0..neighbours.len()).collect();
+    match Histories::new(of, rules) {
+        Some(histories) => histories.judge(neighbours.len(), &others, shares_origin),
+        None => vec![unknown(shares_origin); neighbours.len()],
     }
-    let lag_max = rules.lag_max.min(intervals.saturating_sub(4));
-    let loads: Vec<&[f64]> = neighbours.iter().map(|neighbour| neighbour.load).collect();
-    let significance: Vec<f64> = (neighbours.iter())
-        .map(|neighbour| {
-            let waits_with = |latency| changes_together(latency, victim.latency, rules.significance_min);
-            match neighbour.latency {
-                _ if shares_origin => rules.significance_min,
-                Some(latency) if waits_with(latency) => rules.significance_together,
-                _ => rules.significance_alone,
-            }
-        })
-        .collect();
-    // Where both explain as much, the last of them counts: the logarithm.
-    let forms = [|latency: f64| -1.0 / latency, f64::ln].into_iter();
-    let answers = forms.filter_map(|form| {
-        let residuals = Residuals::new(&loads, victim, form, lag_max, rules.variation_min)?;
-        Some(pursue(residuals, judged.clone(), &significance, rules))
-    });
-    let best = answers.max_by(|(a, _), (b, _)| a.total_cmp(b));
-    let mut judged = best.map_or(judged, |(_, answer)| answer);
-    for (judged, neighbour) in judged.iter_mut().zip(neighbours) {
-        if let Interference::Correlated(found) = judged {
-            found.granger = granger(neighbour.load, victim.latency, 2);
-            continue;
-        }
-        // Where they share an origin they wait in one queue, as far as anybody knows; elsewhere that has to be seen.
-        let latency = if shares_origin { None } else { Some(neighbour.latency.unwrap_or(&[])) };
-        if let Some(found) = step::step(neighbour.load, latency, victim, lag_max) {
-            *judged = Interference::Stepped(found);
-        }
-    }
-    judged
 }
 
-/// What share of the changes is explained by those who were found, and the answers.
-fn pursue(
-    mut residuals: Residuals,
-    mut judged: Vec<Interference>,
-    significance: &[f64],
-    rules: &InterferenceRules,
-) -> (f64, Vec<Interference>) {
-    loop {
-        let deviation = 1.0 / residuals.freedom().sqrt();
-        let best = residuals.best(|neighbour, found| {
-            let needed = rules.score_min.max(significance[neighbour] * deviation).min(0.9);
-            is_positive(found) && found.score >= needed
-        });
-        let Some((neighbour, found)) = best else { break };
-        judged[neighbour] = Interference::Correlated(found);
-        residuals.take_out(neighbour, found.lag);
-    }
-    for (neighbour, left) in residuals.rest() {
-        judged[neighbour] = Interference::Absent(left);
-    }
-    (residuals.explained(), judged)
-}
-
-/// Whether two latencies rise and fall together, as those of workloads do that wait in the same queue.
-fn changes_together(a: &[f64], b: &[f64], significance_min: f64) -> bool {
-    let changes = |latency: &[f64]| -> Vec<f64> {
-        differences(&latency.iter().map(|latency| latency.max(1e-9).ln()).collect::<Vec<_>>())
-    };
-    let (a, b) = (changes(a), changes(b));
-    let score = pearson(&a, &b).zip(spearman(&a, &b)).map(|(value, rank)| (value + rank) / 2.0);
-    score.is_some_and(|score| score * (a.len() as f64).sqrt() >= significance_min)
+/// What is said where the history says nothing.
+fn unknown(shares_origin: bool) -> Interference {
+    if shares_origin { Interference::SharedOrigin } else { Interference::Unknown }
 }
 
 fn is_positive(correlation: &Correlation) -> bool {
@@ -254,6 +201,28 @@ mod tests {
         assert_eq!(judge(&[100.0; 40], &slow, true, &rules), Interference::SharedOrigin);
         assert_eq!(judge(&[100.0; 40], &slow, false, &rules), Interference::Unknown);
         assert_eq!(judge(&load[..8], &slow[..8], true, &rules), Interference::SharedOrigin);
+    }
+
+    #[test]
+    fn what_changes_rarely_is_found_where_the_noise_of_each_interval_hides_its_changes() {
+        // A request more of the neighbour's adds a microsecond; noise of 1 ms from interval to interval, without memory. By changes alone the two turns of the load are lost.
+        let noise = |t: usize| 0.001 * ((t * 7919 % 101) as f64 / 50.0 - 1.0);
+        let load: Vec<f64> = (0..120).map(|t| if (40..80).contains(&t) { 2_000.0 } else { 200.0 }).collect();
+        let adds: Vec<f64> = (0..120).map(|t| 0.004 + load[t] * 1e-6 + noise(t)).collect();
+        let rules = InterferenceRules::default();
+        let found = judge(&load, &adds, true, &rules);
+        assert!(matches!(found, Interference::Correlated(found) if found.score > 0.6), "{found:?}");
+        // The same noise alone; and noise that wanders as slowly as the load does: nothing in it is worth more than a few intervals.
+        let alone: Vec<f64> = (0..120).map(|t| 0.004 + noise(t)).collect();
+        assert!(matches!(judge(&load, &alone, true, &rules), Interference::Absent(_)));
+        let mut at = 0.0;
+        let wanders = |t: usize| {
+            at += noise(t);
+            (at * 300.0).exp() * 0.004
+        };
+        let wanders: Vec<f64> = (0..120).map(wanders).collect();
+        let found = judge(&load, &wanders, true, &rules);
+        assert!(matches!(found, Interference::Absent(_)), "{found:?}");
     }
 
     #[test]

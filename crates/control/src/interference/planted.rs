@@ -8,6 +8,38 @@ use forebay_workload::generator::unit;
 use forebay_workload::statistics::{mean, variance};
 use forebay_workload::{Random, exponential, random};
 
+/// How loads go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Course {
+    /// Levels that last for some 4 to 16 intervals.
+    Levels,
+    /// A load, and next to nothing, for 20 intervals each on average.
+    OnAndOff,
+    /// Up and down as a sine, once in 12 to 72 intervals.
+    Swing,
+    /// From level to level along lines of 6 to 30 intervals.
+    Slopes,
+    /// One level until some time, a twentieth of it or twenty times as much since then.
+    Once,
+}
+
+impl Course {
+    /// All of them.
+    pub const ALL: [Course; 5] =
+        [Course::Levels, Course::OnAndOff, Course::Swing, Course::Slopes, Course::Once];
+
+    /// For people and for JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Course::Levels => "levels",
+            Course::OnAndOff => "on and off",
+            Course::Swing => "swing",
+            Course::Slopes => "slopes",
+            Course::Once => "one step",
+        }
+    }
+}
+
 /// What is planted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlantedSpec {
@@ -15,6 +47,8 @@ pub struct PlantedSpec {
     pub workloads: usize,
     /// Per workload; at least 4.
     pub intervals: usize,
+    /// How all loads go on.
+    pub course: Course,
     /// Standard deviation of the logarithm of latency about what the load explains.
     pub noise: f64,
     /// Part by which all loads rise and fall together over the whole time, as with the hour of the day.
@@ -51,7 +85,7 @@ impl Planted {
                 break;
             }
         }
-        let mut loads: Vec<Vec<f64>> = set.iter().map(|_| wandering(spec, &mut random)).collect();
+        let mut loads: Vec<Vec<f64>> = set.iter().map(|_| load(spec, &mut random)).collect();
         let mut latencies = vec![Vec::new(); set.len()];
         let mut slowdown = vec![vec![0.0; set.len()]; set.len()];
         for number in 0..=set.last().copied().unwrap_or(0) {
@@ -162,18 +196,55 @@ fn normal(random: &mut Random) -> f64 {
     normal_quantile(unit(random))
 }
 
-/// Levels that last for a while, with noise of their own, and the tide.
-fn wandering(spec: &PlantedSpec, random: &mut Random) -> Vec<f64> {
+/// What a load is at an interval, but for its noise; asked of one interval after the other.
+type Level = Box<dyn FnMut(usize, &mut Random) -> f64>;
+
+/// A load of its course, with noise of its own, and the tide.
+fn load(spec: &PlantedSpec, random: &mut Random) -> Vec<f64> {
     let scale = 100.0 + exponential(300.0, random);
     let lasts = 4.0 + 12.0 * unit(random);
-    let mut level = scale * (0.5 * normal(random)).exp();
+    let any_level = move |random: &mut Random| scale * (0.5 * normal(random)).exp();
+    let mut course: Level = match spec.course {
+        Course::Levels => {
+            let mut level = any_level(random);
+            Box::new(move |_, random| {
+                if unit(random) < 1.0 / lasts {
+                    level = any_level(random);
+                }
+                level
+            })
+        }
+        Course::OnAndOff => {
+            let mut is_on = unit(random) < 0.5;
+            Box::new(move |_, random| {
+                is_on ^= unit(random) < 1.0 / 20.0;
+                scale * if is_on { 2.0 } else { 0.02 }
+            })
+        }
+        Course::Swing => {
+            let period = 12.0 + 60.0 * unit(random);
+            let phase = unit(random);
+            let swing = move |at: usize| (std::f64::consts::TAU * (at as f64 / period + phase)).sin();
+            Box::new(move |at, _| scale * (1.0 + 0.7 * swing(at)))
+        }
+        Course::Slopes => {
+            let (mut from, mut to, mut began, mut until) = (0.0, any_level(random), 0, 0);
+            Box::new(move |at, random| {
+                if at >= until {
+                    (from, to) = (to, any_level(random));
+                    (began, until) = (at, at + 6 + (unit(random) * 25.0) as usize);
+                }
+                from + (to - from) * (at - began) as f64 / (until - began) as f64
+            })
+        }
+        Course::Once => {
+            let when = spec.intervals as f64 * (0.1 + 0.8 * unit(random));
+            let (before, since) = if unit(random) < 0.5 { (0.1, 2.0) } else { (2.0, 0.1) };
+            Box::new(move |at, _| scale * if (at as f64) < when { before } else { since })
+        }
+    };
     (0..spec.intervals)
-        .map(|at| {
-            if unit(random) < 1.0 / lasts {
-                level = scale * (0.5 * normal(random)).exp();
-            }
-            level * (0.07 * normal(random)).exp() * tide(spec, at)
-        })
+        .map(|at| course(at, random) * (0.07 * normal(random)).exp() * tide(spec, at))
         .collect()
 }
 
@@ -188,35 +259,46 @@ mod tests {
     #[test]
     fn planted_neighbours_are_found() {
         let rules = InterferenceRules::default();
-        for (noise, tide, closed) in [
-            (0.02, 0.0, false),
-            (0.05, 0.2, false),
-            (0.05, 0.2, true),
-            (0.1, 0.2, false),
-            (0.2, 0.2, false),
-            (0.2, 0.2, true),
+        for (course, noise, tide, closed) in [
+            (Course::Levels, 0.02, 0.0, false),
+            (Course::Levels, 0.05, 0.2, false),
+            (Course::Levels, 0.05, 0.2, true),
+            (Course::Levels, 0.1, 0.2, false),
+            (Course::Levels, 0.2, 0.2, false),
+            (Course::Levels, 0.2, 0.2, true),
+            (Course::OnAndOff, 0.05, 0.0, false),
+            (Course::OnAndOff, 0.2, 0.0, true),
+            (Course::Swing, 0.1, 0.0, false),
+            (Course::Slopes, 0.1, 0.0, false),
         ] {
-            let spec = PlantedSpec { workloads: 50, intervals: 180, noise, tide, closed };
+            let spec = PlantedSpec { workloads: 50, intervals: 180, course, noise, tide, closed };
             let mut score = Score::default();
             for seed in 101..104 {
                 score = score.plus(&Planted::new(&spec, seed).score(&spec, &rules));
             }
             println!(
-                "noise {noise}, tide {tide}, closed {closed}: precision {:?}, recall {:?} of {} strong pairs",
+                "{course:?}, noise {noise}, tide {tide}, closed {closed}: precision {:?}, recall {:?} of {} strong pairs",
                 score.precision(),
                 score.recall(),
                 score.strong
             );
             // Where clients wait and latencies are that noisy nobody is slowed down by twice the noise.
             let good = |share: Option<f64>| share.is_none_or(|share| share >= 0.95);
-            assert!(score.precision().is_some(), "noise {noise}: {score:?}");
-            assert!(good(score.precision()) && good(score.recall()), "noise {noise}: {score:?}");
+            assert!(score.precision().is_some(), "{course:?}, noise {noise}: {score:?}");
+            assert!(good(score.precision()) && good(score.recall()), "{course:?}, noise {noise}: {score:?}");
         }
     }
 
     #[test]
     fn where_there_is_nothing_to_find_nothing_is_scored() {
-        let spec = PlantedSpec { workloads: 50, intervals: 180, noise: 2.0, tide: 0.0, closed: false };
+        let spec = PlantedSpec {
+            workloads: 50,
+            intervals: 180,
+            course: Course::Levels,
+            noise: 2.0,
+            tide: 0.0,
+            closed: false,
+        };
         let score = Planted::new(&spec, 1).score(&spec, &InterferenceRules::default());
         assert_eq!(score.strong, 0);
         assert_eq!(score.recall(), None);
@@ -225,8 +307,10 @@ mod tests {
 
     #[test]
     fn sets_have_two_to_five_members_and_a_seed_repeats() {
-        let spec = PlantedSpec { workloads: 50, intervals: 40, noise: 0.1, tide: 0.1, closed: true };
         for seed in 1..40 {
+            let course = Course::ALL[seed as usize % Course::ALL.len()];
+            let spec =
+                PlantedSpec { workloads: 50, intervals: 40, course, noise: 0.1, tide: 0.1, closed: true };
             let planted = Planted::new(&spec, seed);
             assert_eq!(planted.set.len(), 50);
             for number in 0..=planted.set[49] {

@@ -1,189 +1,235 @@
 //! What is left of a victim's latency, and of its neighbours' loads, when what was found to matter is taken out of both.
 
-use super::{Correlation, Victim, is_positive};
-use forebay_workload::statistics::{differences, mean, ranks};
+use super::series::{Series, quasi_differences};
+use super::{Correlation, InterferenceRules, is_positive};
+use forebay_workload::statistics::{mean, variance};
 
 /// Neighbours after which nobody looks for more: each costs a degree of freedom.
 const FOUND_MAX: usize = 16;
 
-/// A part of a series that is smaller than this, as a share of its length, is rounding (ours).
-const NEGLIGIBLE: f64 = 1e-6;
+/// The most that is asked of a score because a history is short (ours): by chance alone nothing comes near.
+const NEEDED_MAX: f64 = 0.9;
 
-/// Changes of one series, centred, by value and by rank; both lose what is taken out.
-struct Series {
-    by_value: Projected,
-    by_rank: Projected,
+/// How latency is taken.
+pub(super) struct Form {
+    /// Rises with it.
+    pub(super) of: fn(f64) -> f64,
+    /// By how much.
+    slope: fn(f64) -> f64,
 }
 
-impl Series {
-    fn of(changes: &[f64]) -> Series {
-        Series { by_value: Projected::of(changes), by_rank: Projected::of(&ranks(changes)) }
-    }
+/// Of waiting in a queue that fills up, of shares of what is waited, and of what adds up: Box and Cox (1964) with powers of -1, 0 and 1.
+pub(super) const FORMS: [Form; 3] = [
+    Form { of: |latency| -1.0 / latency, slope: |latency| 1.0 / (latency * latency) },
+    Form { of: f64::ln, slope: |latency| 1.0 / latency },
+    Form { of: |latency| latency, slope: |_| 1.0 },
+];
 
-    /// The correlation of what is left of both; `None` where nothing is left of one.
-    fn correlation(&self, of: &Series, lag: usize) -> Option<Correlation> {
-        let pearson = self.by_value.cosine(&of.by_value)?;
-        let spearman = self.by_rank.cosine(&of.by_rank)?;
-        Some(Correlation { score: (pearson + spearman) / 2.0, pearson, spearman, lag, granger: None })
-    }
+/// How much a latency's noise keeps of itself from one interval to the next: all of it, where it wanders, to nothing. Cochrane and Orcutt (1949)
+/// take it out of both sides; that it is searched by likelihood is of Hildreth and Lu (1960).
+pub(super) const RHOS: [f64; 4] = [1.0, 0.8, 0.5, 0.0];
 
-    fn lose(&mut self, other: &Series) {
-        self.by_value.lose(&other.by_value);
-        self.by_rank.lose(&other.by_rank);
-    }
+/// Latencies are at least this, so that each form has a value.
+pub(super) fn positive(latency: f64) -> f64 {
+    latency.max(1e-9)
 }
 
-/// A centred vector, and its length before anything was taken out.
-#[derive(Clone)]
-pub(super) struct Projected {
-    values: Vec<f64>,
-    length: f64,
+/// The loads of all workloads, less `rho` times what they were an interval before.
+pub(super) struct Loads {
+    rho: f64,
+    lag_max: usize,
+    /// Of each workload by lag; `None` of one that does not vary.
+    by_lag: Vec<Option<Vec<Series>>>,
 }
 
-impl Projected {
-    pub(super) fn of(values: &[f64]) -> Projected {
-        let centre = mean(values).unwrap_or(0.0);
-        let values: Vec<f64> = values.iter().map(|value| value - centre).collect();
-        let length = dot(&values, &values).sqrt();
-        Projected { values, length }
-    }
-
-    /// What is left of it, squared; `None` if that is only rounding.
-    pub(super) fn square(&self) -> Option<f64> {
-        let square = dot(&self.values, &self.values);
-        (square.sqrt() > NEGLIGIBLE * self.length).then_some(square)
-    }
-
-    fn cosine(&self, other: &Projected) -> Option<f64> {
-        let product = (self.square()? * other.square()?).sqrt();
-        Some((dot(&self.values, &other.values) / product).clamp(-1.0, 1.0))
-    }
-
-    /// Takes out what `other` explains.
-    pub(super) fn lose(&mut self, other: &Projected) {
-        let Some(square) = other.square() else { return };
-        let share = dot(&self.values, &other.values) / square;
-        self.values.iter_mut().zip(&other.values).for_each(|(value, other)| *value -= share * other);
-    }
-}
-
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// The victim and every neighbour that is not judged yet, at every lag.
-pub(super) struct Residuals {
-    victim: Series,
-    /// Neighbour, and its series by lag. Who was found, or does not vary, is not here.
-    neighbours: Vec<(usize, Vec<Series>)>,
-    changes: usize,
-    taken_out: usize,
-}
-
-impl Residuals {
-    /// The victim's latency is taken in a `form` that rises with it. `None` if it never changes.
-    pub(super) fn new(
-        neighbours: &[&[f64]],
-        victim: Victim<'_>,
-        form: impl Fn(f64) -> f64,
-        lag_max: usize,
-        variation_min: f64,
-    ) -> Option<Residuals> {
-        let formed: Vec<f64> = victim.latency.iter().map(|latency| form(latency.max(1e-9))).collect();
-        // All lags are judged on the same changes of latency: those that have a load before them at each.
-        let changes = differences(&formed).split_off(lag_max);
-        let count = changes.len();
-        let at_lag = |load: &[f64], lag: usize| Series::of(&differences(load)[lag_max - lag..][..count]);
-        let mut residuals = Residuals {
-            victim: Series::of(&changes),
-            neighbours: Vec::with_capacity(neighbours.len()),
-            changes: count,
-            taken_out: 0,
+impl Loads {
+    pub(super) fn new(loads: &[&[f64]], rho: f64, lag_max: usize, variation_min: f64) -> Loads {
+        // All lags are judged on the same intervals of latency: those that have a load before them at each.
+        let lags = |load: &[f64]| {
+            let all = quasi_differences(load, rho);
+            (0..=lag_max).map(|lag| Series::of(&all[lag_max - lag..all.len() - lag])).collect()
         };
-        residuals.victim.by_value.square()?;
-        for (neighbour, load) in neighbours.iter().enumerate() {
-            if varies(load, variation_min) {
-                residuals.neighbours.push((neighbour, (0..=lag_max).map(|lag| at_lag(load, lag)).collect()));
-            }
-        }
-        if varies(victim.load, variation_min) {
-            let own = at_lag(victim.load, 0);
-            if own.correlation(&residuals.victim, 0).is_some_and(|own| is_positive(&own)) {
-                residuals.lose(&own);
-            }
+        let by_lag = loads.iter().map(|load| varies(load, variation_min).then(|| lags(load))).collect();
+        Loads { rho, lag_max, by_lag }
+    }
+
+    /// What is left of the latency of `victim` in a `form`, and of the loads of `others`, once what its own load explains is taken out. `None` if the
+    /// latency never changes.
+    pub(super) fn residuals(
+        &self,
+        victim: usize,
+        latency: &[f64],
+        form: &Form,
+        others: &[usize],
+    ) -> Option<Residuals<'_>> {
+        let formed: Vec<f64> = latency.iter().map(|&latency| (form.of)(positive(latency))).collect();
+        let left = quasi_differences(&formed, self.rho).split_off(self.lag_max);
+        let judged = latency[self.lag_max + 1..].iter();
+        let steepness = judged.map(|&latency| (form.slope)(positive(latency)).ln()).sum();
+        let whole = Series::of(&left);
+        whole.by_value.square()?;
+        let own = self.by_lag[victim].as_ref().map(|lags| &lags[0]);
+        let own = own.filter(|own| own.correlation(&whole, 0).is_some_and(|own| is_positive(&own)));
+        let rest = others.iter().filter_map(|&other| Some((other, self.by_lag[other].clone()?)));
+        let mut residuals = Residuals {
+            loads: self,
+            own,
+            victim: whole.clone(),
+            whole,
+            rest: rest.collect(),
+            found: Vec::new(),
+            steepness,
+            intervals: left.len(),
+        };
+        if let Some(own) = own {
+            residuals.lose(own);
         }
         Some(residuals)
     }
+}
 
-    /// The share of the victim's changes that is explained by what was taken out, mean of both views.
-    pub(super) fn explained(&self) -> f64 {
-        let share = |of: &Projected| 1.0 - of.square().unwrap_or(0.0) / of.length.powi(2);
-        (share(&self.victim.by_value) + share(&self.victim.by_rank)) / 2.0
+/// What a neighbour has to show.
+pub(super) struct Evidence<'a> {
+    pub(super) rules: &'a InterferenceRules,
+    /// Of each workload, in deviations of what chance alone does.
+    pub(super) significance: &'a [f64],
+}
+
+impl Evidence<'_> {
+    /// The least score of a neighbour where `free` intervals differ by chance, and correlations by `spread` times as much as if they were independent.
+    fn needed(&self, neighbour: usize, free: f64, spread: f64) -> f64 {
+        let by_chance = (self.significance[neighbour] / free.sqrt()).min(NEEDED_MAX) * spread;
+        by_chance.max(self.rules.score_min)
     }
+}
 
-    /// Changes that are free to differ by chance.
-    pub(super) fn freedom(&self) -> f64 {
-        self.changes.saturating_sub(self.taken_out).max(1) as f64
-    }
+/// The victim, every neighbour that is not found yet, at every lag, and those that are.
+pub(super) struct Residuals<'a> {
+    loads: &'a Loads,
+    /// The victim's load, where it explains something.
+    own: Option<&'a Series>,
+    /// The victim before anything was taken out, and what is left.
+    whole: Series,
+    victim: Series,
+    /// Neighbour, and what is left of it by lag. Who does not vary is not here.
+    rest: Vec<(usize, Vec<Series>)>,
+    /// Neighbour and lag.
+    found: Vec<(usize, usize)>,
+    /// The logarithm of how much wider latencies are in their form.
+    steepness: f64,
+    intervals: usize,
+}
 
-    /// Of the neighbours that are `enough`, the one that changes most with what is left of the victim.
-    pub(super) fn best(&self, enough: impl Fn(usize, &Correlation) -> bool) -> Option<(usize, Correlation)> {
-        if self.taken_out >= FOUND_MAX {
-            return None;
+impl Residuals<'_> {
+    /// Takes out the neighbour whose evidence is most in excess of what it needs, with what it explains of all; `false` where none has enough.
+    pub(super) fn take_out(&mut self, evidence: &Evidence<'_>) -> bool {
+        if self.found.len() >= FOUND_MAX {
+            return false;
         }
-        let enough = self.rest().into_iter().filter(|(neighbour, found)| enough(*neighbour, found));
-        enough.max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
-    }
-
-    /// What is left of each neighbour, at the lag where it changes most with what is left of the victim.
-    pub(super) fn rest(&self) -> Vec<(usize, Correlation)> {
-        let best = |lags: &[Series]| {
-            let all =
-                lags.iter().enumerate().filter_map(|(lag, series)| series.correlation(&self.victim, lag));
-            all.max_by(|a, b| a.score.total_cmp(&b.score))
-        };
-        self.neighbours.iter().filter_map(|(neighbour, lags)| Some((*neighbour, best(lags)?))).collect()
-    }
-
-    /// Takes what a neighbour explains out of the victim and of all others.
-    pub(super) fn take_out(&mut self, neighbour: usize, lag: usize) {
-        let Some(at) = self.neighbours.iter().position(|(other, _)| *other == neighbour) else { return };
-        let (_, mut lags) = self.neighbours.swap_remove(at);
+        let free = self.free();
+        let enough = self.rest.iter().flat_map(|(neighbour, lags)| {
+            let victim = &self.victim;
+            lags.iter().enumerate().filter_map(move |(lag, series)| {
+                let found = series.correlation(victim, lag).filter(is_positive)?;
+                let excess = |spread| found.score / evidence.needed(*neighbour, free, spread);
+                // Most have too little however they are spread.
+                let excess =
+                    Some(excess(1.0)).filter(|most| *most >= 1.0).map(|_| excess(series.spread(victim)))?;
+                (excess >= 1.0).then_some((excess, *neighbour, lag))
+            })
+        });
+        let Some((_, neighbour, lag)) = enough.max_by(|a, b| a.0.total_cmp(&b.0)) else { return false };
+        let at = self.rest.iter().position(|(other, _)| *other == neighbour);
+        let (_, mut lags) = self.rest.swap_remove(at.expect("it was just looked at"));
         self.lose(&lags.swap_remove(lag));
+        self.found.push((neighbour, lag));
+        true
+    }
+
+    /// Gives up the neighbour with the least evidence of those that were found, if it is too little beside what all others explain. What is one's
+    /// own doing only as long as nobody else is known is so taken back.
+    pub(super) fn give_up(&mut self, evidence: &Evidence<'_>) -> Option<(usize, Correlation)> {
+        let mut least: Option<(f64, usize, Correlation)> = None;
+        for (at, &(neighbour, lag)) in self.found.iter().enumerate() {
+            let (series, victim) = self.beside_others(at);
+            let found = series.correlation(&victim, lag).unwrap_or(Correlation::none(lag));
+            let needed = evidence.needed(neighbour, self.free(), series.spread(&victim));
+            let excess = if is_positive(&found) { found.score / needed } else { 0.0 };
+            if excess < 1.0 && least.is_none_or(|(least, ..)| excess < least) {
+                least = Some((excess, at, found));
+            }
+        }
+        let (_, at, found) = least?;
+        let (neighbour, _) = self.found.swap_remove(at);
+        Some((neighbour, found))
+    }
+
+    /// Each that was found, by what it explains beside all others.
+    pub(super) fn found(&self) -> Vec<(usize, Correlation)> {
+        let beside_others = |(at, &(neighbour, lag)): (usize, &(usize, usize))| {
+            let (series, victim) = self.beside_others(at);
+            Some((neighbour, series.correlation(&victim, lag)?))
+        };
+        self.found.iter().enumerate().filter_map(beside_others).collect()
+    }
+
+    /// What is left of each neighbour that was not found, at the lag where it goes most with what is left of the victim; nothing does where
+    /// nothing is. A copy of one that was found is not here: which of them it is cannot be told.
+    pub(super) fn rest(&self) -> Vec<(usize, Correlation)> {
+        let is_explained = self.victim.by_value.square().is_none();
+        let best = |lags: &[Series]| {
+            let of_lag = |(lag, series): (usize, &Series)| match is_explained {
+                true => Some(Correlation::none(lag)),
+                false => series.correlation(&self.victim, lag),
+            };
+            lags.iter().enumerate().filter_map(of_lag).max_by(|a, b| a.score.total_cmp(&b.score))
+        };
+        self.rest.iter().filter_map(|(neighbour, lags)| Some((*neighbour, best(lags)?))).collect()
+    }
+
+    /// The logarithm of how likely the victim's latencies are by what was taken out, with noise of a normal distribution, less what each
+    /// neighbour costs (Schwarz 1978). It compares forms and coefficients of the same intervals.
+    pub(super) fn likelihood(&self) -> f64 {
+        let intervals = self.intervals as f64;
+        let left = self.victim.by_value.square().unwrap_or_else(|| self.whole.by_value.rounding());
+        let explained = -intervals / 2.0 * (left / intervals).max(f64::MIN_POSITIVE).ln();
+        self.steepness + explained - self.found.len() as f64 / 2.0 * intervals.ln()
+    }
+
+    /// One that was found and the victim, without what all others explain of both.
+    fn beside_others(&self, at: usize) -> (Series, Series) {
+        let series = |&(neighbour, lag): &(usize, usize)| {
+            let lags = self.loads.by_lag[neighbour].as_ref().expect("who was found varies");
+            &lags[lag]
+        };
+        let (mut found, mut victim) = (series(&self.found[at]).clone(), self.whole.clone());
+        let others = self.found.iter().enumerate().filter(|(other, _)| *other != at);
+        let mut taken: Vec<Series> = Vec::new();
+        for other in self.own.into_iter().chain(others.map(|(_, other)| series(other))) {
+            let mut other = other.clone();
+            taken.iter().for_each(|earlier| other.lose(earlier));
+            found.lose(&other);
+            victim.lose(&other);
+            taken.push(other);
+        }
+        (found, victim)
+    }
+
+    /// Intervals that are free to differ by chance.
+    fn free(&self) -> f64 {
+        let taken = self.found.len() + usize::from(self.own.is_some());
+        self.intervals.saturating_sub(taken).max(1) as f64
     }
 
     fn lose(&mut self, series: &Series) {
         self.victim.lose(series);
-        let others = self.neighbours.iter_mut().flat_map(|(_, lags)| lags);
+        let others = self.rest.iter_mut().flat_map(|(_, lags)| lags);
         others.for_each(|other| other.lose(series));
-        self.taken_out += 1;
     }
 }
 
-/// Whether the changes are large enough to be more than noise around a constant.
+/// Whether it is more than noise around a constant.
 fn varies(values: &[f64], variation_min: f64) -> bool {
     let level = mean(values).unwrap_or(0.0).abs();
-    let changes: Vec<f64> = differences(values).iter().map(|change| change.abs()).collect();
-    level > 0.0 && mean(&changes).unwrap_or(0.0) >= variation_min * level
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_explained_is_gone() {
-        // x = (-1, 0, 1) about its mean; y = (1, 0, 5) - 2 = (-1, -2, 3): share (1 + 3) / 2 = 2, left (1, -2, 1).
-        let x = Projected::of(&[4.0, 5.0, 6.0]);
-        let mut y = Projected::of(&[1.0, 0.0, 5.0]);
-        y.lose(&x);
-        assert_eq!(y.values, [1.0, -2.0, 1.0]);
-        assert_eq!(y.cosine(&x), Some(0.0));
-        // Nothing is left of it after itself; what is nothing explains nothing.
-        let mut same = x.clone();
-        same.lose(&x);
-        assert_eq!((same.square(), same.cosine(&y)), (None, None));
-        y.lose(&same);
-        assert_eq!(y.values, [1.0, -2.0, 1.0]);
-    }
+    level > 0.0 && variance(values).unwrap_or(0.0).sqrt() >= variation_min * level
 }

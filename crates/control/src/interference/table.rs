@@ -1,6 +1,7 @@
 //! Who interferes with whom among many workloads: Dynamite's table (figure 6 a), and the sets that follow from it.
 
-use super::{Interference, InterferenceRules, Neighbour, Victim, interference};
+use super::judging::Histories;
+use super::{Interference, InterferenceRules, Neighbour, Victim, unknown};
 
 /// Judgements of all pairs, and the sets of workloads that interfere.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +49,7 @@ impl InterferenceTable {
 }
 
 /// Judges every pair of `workloads`, of the same intervals. `shares_origin` says which are configured to share an origin.
-/// Cost is that of [`interference`] for each workload: `O(m^2 n log n)`.
+/// `O(m n (m + log n))` for `m` workloads of `n` intervals, and `O(m n)` for each pair that is found.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -57,6 +58,8 @@ pub fn table(
     shares_origin: impl Fn(usize, usize) -> bool,
     rules: &InterferenceRules,
 ) -> InterferenceTable {
+    let of = workloads.iter().map(|&Victim { load, latency }| Neighbour { load, latency: Some(latency) });
+    let histories = Histories::new(of.collect(), rules);
     let judged = (0..workloads.len())
         .map(|victim| {
             let mut row = vec![None; workloads.len()];
@@ -64,10 +67,10 @@ pub fn table(
                 let others: Vec<usize> = (0..workloads.len())
                     .filter(|&other| other != victim && shares_origin(other, victim) == shares)
                     .collect();
-                let neighbours: Vec<Neighbour<'_>> = (others.iter().map(|&other| workloads[other]))
-                    .map(|Victim { load, latency }| Neighbour { load, latency: Some(latency) })
-                    .collect();
-                let found = interference(&neighbours, workloads[victim], shares, rules);
+                let found = match &histories {
+                    Some(histories) => histories.judge(victim, &others, shares),
+                    None => vec![unknown(shares); others.len()],
+                };
                 others.into_iter().zip(found).for_each(|(other, found)| row[other] = Some(found));
             }
             row
