@@ -180,6 +180,8 @@ pub struct HostObservation {
     pub beside: Bytes,
     /// It is left out for a while, since something went wrong there; nothing is free then.
     pub rests: bool,
+    /// It is to be free of caches: none is put there, and those that are there are moved away. Nothing is free then.
+    pub drained: bool,
 }
 
 #[cfg(test)]

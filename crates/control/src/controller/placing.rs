@@ -5,7 +5,7 @@ use super::volume::Volume;
 use crate::decision::{Action, DecisionKind, Fact, StepOutcome};
 use crate::host::{self, Room};
 use crate::inventory::{HostId, HostSpec, VolumeId};
-use crate::observation::{Observation, VolumeObservation};
+use crate::observation::{HostObservation, Observation, VolumeObservation};
 use crate::warmup::{self, Warmup, WarmupInput};
 use forebay_units::{Bytes, Nanos};
 use std::cmp::Reverse;
@@ -74,6 +74,7 @@ impl Controller {
         let used = used.of(host.id);
         let configured = host.capacity.saturating_sub(used.bytes);
         match self.hosts_said.get(&host.id) {
+            Some((said, _)) if said.drained => Bytes::ZERO,
             Some((said, then)) => {
                 let beside = Bytes(said.beside.get() * used.caches.saturating_sub(then.caches));
                 let granted = used.bytes.saturating_sub(then.bytes);
@@ -191,9 +192,15 @@ impl Controller {
         let mut sums = Vec::new();
         let used = self.hosts_used();
         for host in self.hosts.iter().take(8) {
-            if self.hosts_said.get(&host.id).is_some_and(|(said, _)| said.rests) {
-                let words =
-                    format!("{} is left out for a while, since something went wrong there", host.name);
+            let left_out = self.hosts_said.get(&host.id).and_then(|(said, _)| match said {
+                HostObservation { drained: true, .. } => Some("is drained"),
+                HostObservation { rests: true, .. } => {
+                    Some("is left out for a while, since something went wrong there")
+                }
+                _ => None,
+            });
+            if let Some(why) = left_out {
+                let words = format!("{} {why}", host.name);
                 facts.push(Fact::text("host", words.clone()));
                 sums.push(words);
                 continue;
@@ -291,7 +298,6 @@ mod tests {
     use crate::config::ControlConfig;
     use crate::controller::grant::Grant;
     use crate::inventory::VolumeSpec;
-    use crate::observation::HostObservation;
     use crate::windows::Windows;
 
     const BLOCKS_OF_MIB: u64 = 256;
@@ -317,7 +323,7 @@ mod tests {
     }
 
     fn said(free: Bytes, rests: bool) -> Observation {
-        let said = HostObservation { host: HostId(0), free, beside: Bytes::mib(1), rests };
+        let said = HostObservation { host: HostId(0), free, beside: Bytes::mib(1), rests, drained: false };
         Observation { hosts: vec![said], ..Observation::default() }
     }
 
@@ -330,7 +336,13 @@ mod tests {
         // 1,024 blocks of 4 KiB are 4 MiB.
         assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(0)));
         let said = |free| Observation {
-            hosts: vec![HostObservation { host: HostId(0), free, beside: Bytes::ZERO, rests: false }],
+            hosts: vec![HostObservation {
+                host: HostId(0),
+                free,
+                beside: Bytes::ZERO,
+                rests: false,
+                drained: false,
+            }],
             ..Observation::default()
         };
         controller.observe_hosts(&said(Bytes::mib(3)));
@@ -341,6 +353,25 @@ mod tests {
         // Who says nothing has what it was configured with.
         controller.observe_hosts(&Observation::default());
         assert_eq!(controller.choose_host(VolumeId(0), 1_024, &controller.hosts_used()), Some(HostId(0)));
+    }
+
+    #[test]
+    fn a_drained_host_is_not_chosen_whatever_it_says_is_free_and_is_told_as_that() {
+        let mut controller = on_hosts(&[8, 4]);
+        let said = HostObservation {
+            host: HostId(0),
+            free: Bytes::mib(8),
+            beside: Bytes::ZERO,
+            rests: true,
+            drained: true,
+        };
+        controller.observe_hosts(&Observation { hosts: vec![said], ..Observation::default() });
+        let chosen =
+            |blocks| controller.choose_host(VolumeId(1), blocks, &controller.hosts_used()).map(|host| host.0);
+        assert_eq!((chosen(BLOCKS_OF_MIB), chosen(5 * BLOCKS_OF_MIB)), (Some(1), None));
+        let mut facts = Vec::new();
+        assert_eq!(controller.rooms(&mut facts), "h0 is drained, h1 has 4MiB free of 4MiB");
+        assert_eq!(facts[0], Fact::text("host", "h0 is drained"));
     }
 
     #[test]

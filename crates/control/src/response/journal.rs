@@ -44,7 +44,7 @@ pub enum RecoverError {
     },
     /// Clients of a volume that is not configured any more may be on an appliance.
     #[error(
-        "volume `{volume}` has {holds} and is no longer configured: put it back, and leave it out when its cache was taken back, as it is once the volume's objectives would be kept without it"
+        "volume `{volume}` has {holds} and is no longer configured: put it back with `drain = true`, and leave it out once `forebay status` says that it may be removed"
     )]
     VolumeGone {
         /// Its name.
@@ -54,7 +54,7 @@ pub enum RecoverError {
     },
     /// The same of a host.
     #[error(
-        "host `{host}` has {holds} and is no longer configured: put it back, and leave it out when its caches were taken back, as they are once their volumes' objectives would be kept without them"
+        "host `{host}` has {holds} and is no longer configured: put it back with `drain = true`, and leave it out once `forebay status` says that it may be removed"
     )]
     HostGone {
         /// Its name.
@@ -78,7 +78,7 @@ impl Journal {
         self.held().of_volume(id)
     }
 
-    fn held(&self) -> Held {
+    pub(super) fn held(&self) -> Held {
         let placed = self.responses.iter().filter_map(|(volume, response)| {
             let placed = response.placed.as_ref()?;
             Some((placed.appliance, placed.host, *volume))
@@ -93,21 +93,21 @@ impl Journal {
 }
 
 /// The appliances of a journal, by what it calls hosts and volumes.
-struct Held {
+pub(super) struct Held {
     hosts: BTreeMap<HostId, String>,
     volumes: BTreeMap<VolumeId, String>,
     appliances: BTreeSet<(ApplianceId, HostId, VolumeId)>,
 }
 
 impl Held {
-    fn of_volume(&self, id: Option<VolumeId>) -> String {
+    pub(super) fn of_volume(&self, id: Option<VolumeId>) -> String {
         let its = self.appliances.iter().filter(|(_, _, volume)| Some(*volume) == id);
         in_words(its.map(|(of, host, _)| {
             format!("appliance {} on host `{}`", of.0, self.hosts.get(host).map_or("", String::as_str))
         }))
     }
 
-    fn of_host(&self, id: HostId) -> String {
+    pub(super) fn of_host(&self, id: HostId) -> String {
         let its = self.appliances.iter().filter(|(_, host, _)| *host == id);
         in_words(its.map(|(of, _, volume)| {
             let name = self.volumes.get(volume).map_or("", String::as_str);

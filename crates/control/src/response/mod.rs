@@ -20,6 +20,7 @@
 //! It is *not* the judge of whether a cache is needed and how large (the controller is), nor does it know what a process, a virtual
 //! machine or an address is. Source: Dynamite, steps 6 to 9; the rules for failures are ours.
 
+mod drained;
 mod journal;
 mod machine;
 mod order;
@@ -29,6 +30,7 @@ mod strays;
 #[cfg(test)]
 mod world;
 
+pub use drained::Drained;
 pub use journal::{Journal, RecoverError};
 pub use order::{Holder, Order, OrderId, Outcome, Target, What};
 pub use rules::ResponseRules;
@@ -142,6 +144,7 @@ impl Responses {
             burials: Vec::new(),
             next_appliance: 1,
             next_order: 1,
+            drained: Drained::default(),
             unlisted: BTreeMap::new(),
             are_listed: false,
             forgotten_until: Nanos::ZERO,
@@ -279,7 +282,7 @@ impl Responses {
 
     /// What can still be cached in memory on a host by one more appliance; nothing while it is left out.
     pub fn free(&self, host: HostId) -> Bytes {
-        match self.shared.rests(host) {
+        match self.shared.why_left_out(host) {
             Some(_) => Bytes::ZERO,
             None => self.shared.rules.cost.cache(self.shared.claims.free(host).memory),
         }

@@ -1,6 +1,6 @@
 //! What all responses share: claims, the records of hosts, appliances that are to be gone, and what is ordered and told in a step.
 
-use super::{ApplianceId, Order, OrderId, ResponseRules, What};
+use super::{ApplianceId, Drained, Order, OrderId, ResponseRules, What};
 use crate::claims::{Claim, ClaimBook, ClaimId};
 use crate::decision::{Decision, DecisionKind, Fact};
 use crate::host::Room;
@@ -18,6 +18,8 @@ pub(super) struct Shared {
     pub(super) burials: Vec<Burial>,
     pub(super) next_appliance: u64,
     pub(super) next_order: u64,
+    /// What is to be free of appliances.
+    pub(super) drained: Drained,
     /// Hosts of which no list was had since the journal was lost, and the number below which appliances there are of before.
     pub(super) unlisted: BTreeMap<HostId, ApplianceId>,
     /// The journal was lost, and all hosts have said since what runs there.
@@ -108,7 +110,13 @@ impl Shared {
         }
     }
 
-    /// Why a host is left out now.
+    /// Why nothing new is started on a host.
+    pub(super) fn why_left_out(&self, host: HostId) -> Option<String> {
+        let is_drained = self.drained.hosts.contains(&host);
+        if is_drained { Some("is drained".to_owned()) } else { self.rests(host) }
+    }
+
+    /// Why a host is left out for a while.
     pub(super) fn rests(&self, host: HostId) -> Option<String> {
         if self.unlisted.contains_key(&host) {
             return Some("has not said what runs there, and the journal that told it is lost".to_owned());

@@ -157,6 +157,7 @@ impl Loop {
             free: self.responses.free(host.id),
             beside,
             rests: self.responses.rests(host.id),
+            drained: self.responses.is_drained(host.id),
         };
         observation.hosts = self.hosts.iter().map(room).collect();
         if self.shared.switch.stayed_on() && !self.journal_fails {

@@ -137,7 +137,7 @@ impl Response {
         }
     }
 
-    fn route(&self) -> &VolumeRoute {
+    pub(super) fn route(&self) -> &VolumeRoute {
         self.route.as_ref().expect("a response is registered with its route")
     }
 
@@ -177,6 +177,9 @@ impl Response {
     }
 
     pub(super) fn want(&mut self, wish: Wish, shared: &mut Shared) {
+        if shared.drained.volumes.contains(&self.volume) {
+            return;
+        }
         if self.wish.as_ref() != Some(&wish) {
             if self.wish.is_none() {
                 self.said.clear();
@@ -195,6 +198,15 @@ impl Response {
             self.warm = None;
             shared.changes += 1;
         }
+    }
+
+    pub(super) fn is_wished_for(&self) -> bool {
+        self.wish.is_some()
+    }
+
+    /// Whether nothing is under way, and clients are known to be on the original route.
+    pub(super) fn is_home(&self) -> bool {
+        self.phase == Phase::Original
     }
 
     pub(super) fn adopt_unknown(&mut self, shared: &mut Shared) {
@@ -242,7 +254,7 @@ impl Response {
         // What may run there has its claim, also what starts late and what is being stopped.
         let is_there = |of: VolumeId| shared.claims.claims().any(|c| (c.volume, c.host) == (of, host));
         let kept_off = || apart.iter().find(|(of, _)| is_there(*of)).map(|(_, why)| why.clone());
-        unfit().or_else(kept_off).or_else(|| shared.rests(host))
+        unfit().or_else(kept_off).or_else(|| shared.why_left_out(host))
     }
 
     pub(super) fn most(&self, shared: &Shared) -> Bytes {
@@ -255,12 +267,12 @@ impl Response {
         memory.map_or(Bytes::ZERO, |memory| shared.rules.cost.cache(memory))
     }
 
-    fn tell(&self, shared: &mut Shared, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
+    pub(super) fn tell(&self, shared: &mut Shared, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
         shared.tell(self.volume, &self.route().name, kind, summary, facts);
     }
 
     /// Facts of the appliance.
-    fn facts(&self, shared: &Shared) -> Vec<Fact> {
+    pub(super) fn facts(&self, shared: &Shared) -> Vec<Fact> {
         let Some(placed) = &self.placed else { return Vec::new() };
         vec![
             Fact::number("appliance", placed.appliance.0 as f64, ""),
@@ -345,7 +357,7 @@ impl Response {
                 }
                 return;
             }
-            Phase::Reserved if self.wish.is_none() => {
+            Phase::Reserved if self.wish.is_none() || self.on_drained(shared).is_some() => {
                 shared.claims.release(self.placed().claim);
                 self.placed = None;
                 self.go(Phase::Original, shared);
@@ -358,10 +370,12 @@ impl Response {
                 shared.starting += 1;
                 self.go(Phase::Starting, shared);
             }
-            Phase::Starting | Phase::Proving if self.wish.is_none() => {
+            Phase::Starting | Phase::Proving if self.wish.is_none() || self.on_drained(shared).is_some() => {
                 // While it starts nothing is out only after a restart: the order may have been given, and be late.
                 let late = self.phase == Phase::Starting;
-                self.abandon("it is not wanted any more", late, shared);
+                let drained = self.on_drained(shared).filter(|_| self.wish.is_some());
+                let why = drained.unwrap_or_else(|| "it is not wanted any more".to_owned());
+                self.abandon(&why, late, shared);
             }
             Phase::Proving => {
                 self.prove_until.get_or_insert(shared.after_ms(shared.rules.start_within_ms));
@@ -404,7 +418,7 @@ impl Response {
             return;
         }
         let room = shared.rules.cost.room(wish.cache, wish.flash, wish.rate);
-        let home = wish.host.filter(|host| shared.rests(*host).is_none()).unwrap_or(self.route().home);
+        let home = wish.host.filter(|host| shared.why_left_out(*host).is_none()).unwrap_or(self.route().home);
         let (cache, flash) = (wish.cache, wish.flash);
         let resting: Vec<(HostId, String)> = (shared.claims.hosts().iter())
             .filter_map(|host| Some((host.id, self.why_left_out(host.id, shared)?)))
@@ -482,6 +496,12 @@ impl Response {
             self.leave(&why, true, shared);
             return self.step(shared);
         };
+        // While nothing can be ordered it stays, and is asked how it is.
+        if let Some(why) = self.on_drained(shared).filter(|_| !shared.held) {
+            self.tell_taken_back(&why, shared);
+            self.leave(&why, true, shared);
+            return self.step(shared);
+        }
         let (asked, what) = if is_to_be_asked {
             (Asked::Probe, What::Probe { appliance, host })
         } else if self.probes_failed > 0 {

@@ -622,7 +622,7 @@ fn a_journal_that_names_what_is_gone_is_refused() {
         gone,
         RecoverError::HostGone { host: "h0".into(), holds: "appliance 1 of volume `db`".into() }
     );
-    let said = "host `h0` has appliance 1 of volume `db` and is no longer configured: put it back, and";
+    let said = "host `h0` has appliance 1 of volume `db` and is no longer configured: put it back with `drain = true`, and";
     assert!(gone.to_string().starts_with(said), "{gone}");
     // Numbers may differ from run to run.
     let renumbered = vec![(VolumeId(9), volumes(&world)[0].1.clone())];

@@ -157,6 +157,8 @@ struct World {
     strikes: Vec<Strike>,
     controller_dies: bool,
     journal_lost: bool,
+    /// What is drained, and from when on.
+    drained: Option<(u64, Drained)>,
     told: Vec<String>,
 }
 
@@ -200,6 +202,7 @@ impl World {
             strikes,
             controller_dies: false,
             journal_lost: false,
+            drained: None,
             told: Vec::new(),
         }
     }

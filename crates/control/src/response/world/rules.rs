@@ -1,5 +1,6 @@
 //! Rules that courses do not show, since they end well without them too; here, what their tests share.
 
+mod drains;
 mod rooms;
 mod strays;
 mod tries;

@@ -72,6 +72,10 @@ pub(super) fn run(world: &mut World, keeps: bool) {
             }
             planned += 1;
         }
+        // As with every start.
+        if let Some((_, drained)) = world.drained.as_ref().filter(|(from, _)| *from <= world.now) {
+            responses.drain(drained.clone());
+        }
         match planned.checked_sub(1).map(|at| plan[at].1) {
             Some(Some(cache)) => responses.want(VOLUME, wish(cache)),
             Some(None) => responses.give_back(VOLUME, "the load has gone"),
@@ -122,6 +126,9 @@ pub(super) fn run(world: &mut World, keeps: bool) {
         }
         Path::Through(appliance, _) => {
             assert!(keeps, "clients are still on an appliance that nobody wants");
+            let on = status.host.expect("it serves");
+            assert!(!responses.is_drained(on), "clients are on a host that is drained");
+            assert!(!responses.shared.drained.volumes.contains(&VOLUME), "its volume is drained");
             assert!(world.works(appliance), "clients are on an appliance that does not answer");
             assert_eq!((status.step, status.appliance), ("serving", Some(appliance)));
             assert_eq!(status.cache_bytes, CACHE.get());
@@ -164,7 +171,12 @@ pub(super) fn run(world: &mut World, keeps: bool) {
 
 /// [`run`], telling everything that happened where it fails.
 pub(super) fn checked(draining: Draining, leased: bool, keeps: bool, strikes: &[Strike]) -> World {
-    let mut world = World::new(draining, leased, strikes.to_vec());
+    checked_on(World::new(draining, leased, strikes.to_vec()), keeps)
+}
+
+/// The same on a world that is said.
+pub(super) fn checked_on(mut world: World, keeps: bool) -> World {
+    let (draining, leased, strikes) = (world.draining, world.leased, world.strikes.clone());
     let ran = catch_unwind(AssertUnwindSafe(|| run(&mut world, keeps)));
     if let Err(panic) = ran {
         let from = world.told.len().saturating_sub(60);
