@@ -63,6 +63,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
         reservations,
         reservations_trouble,
         journal_trouble: None,
+        drained: Vec::new(),
         volumes,
     }
 }

@@ -51,8 +51,32 @@ pub struct Status {
     /// Of a controller of volumes that others serve: why its journal cannot be written, so that nothing is decided or begun; absent where all is well.
     #[serde(default)]
     pub journal_trouble: Option<String>,
+    /// Of a controller of volumes that others serve: the hosts and volumes that its configuration has drained.
+    #[serde(default)]
+    pub drained: Vec<DrainStatus>,
     /// The volumes, in the order of the configuration.
     pub volumes: Vec<VolumeStatus>,
+}
+
+/// A host or a volume that is drained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainStatus {
+    /// Which of the two it is.
+    pub what: DrainedWhat,
+    /// Its name.
+    pub name: String,
+    /// What there is of it yet, in words; absent where nothing is: then it may be removed from the configuration.
+    pub left: Option<String>,
+}
+
+/// What is drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DrainedWhat {
+    /// A host: nothing is started there.
+    Host,
+    /// A volume: it has no cache.
+    Volume,
 }
 
 /// Whether decisions are made.

@@ -2,7 +2,7 @@
 
 use super::objective::ObjectiveTable;
 use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
-use super::{checking, reading};
+use super::{checking, draining, reading};
 use crate::config::{ConfigError, cautions, mode_for_others, refused, shown_to_others, unreadable};
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::provision::out_of_reach;
@@ -105,12 +105,15 @@ impl FleetConfig {
         }
     }
 
-    /// As `Config::cautions` has it: what in the file at `path`, from which it was read, looks like a secret that others may read, in a sentence each.
+    /// As `Config::cautions` has it: what in the file at `path`, from which it was read, looks like a secret that others may read, and which volumes
+    /// can have no cache since hosts are drained, in a sentence each.
     pub fn cautions<'a>(&'a self, path: &Path) -> Vec<String> {
         let origin =
             |(at, volume): (usize, &'a VolumeTable)| (format!("volume[{at}].origin"), &volume.origin);
         let uris = self.volume.iter().enumerate().map(origin);
-        cautions(path, uris)
+        let mut all = cautions(path, uris);
+        all.extend(draining::nowhere_to_go(self));
+        all
     }
 
     /// Checks what was made in code by the same rules.

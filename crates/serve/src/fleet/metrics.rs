@@ -7,10 +7,10 @@ use super::carrying::{Carriers, Switches, id_of};
 use super::config::FleetConfig;
 use super::observing::Observer;
 use super::strays::Strays;
-use super::{FleetShared, FleetState, showing};
+use super::{FleetShared, FleetState, draining, showing};
 use crate::metrics::Text;
 use crate::metrics::common::{self, Gauge, Promise};
-use crate::status::{LatencyStatus, VolumeStatus};
+use crate::status::{DrainStatus, DrainedWhat, LatencyStatus, VolumeStatus};
 use forebay_control::HostId;
 use forebay_control::response::{ResponseStatus, Responses};
 use forebay_units::{Bytes, Nanos};
@@ -22,6 +22,8 @@ pub(crate) struct Turn {
     volumes: Vec<Moved>,
     hosts: Vec<Room>,
     strays_left: usize,
+    /// Hosts and volumes that are drained, and what there is of them yet.
+    pub(crate) drained: Vec<DrainStatus>,
 }
 
 /// How a volume's clients are moved, and when it was heard of.
@@ -65,6 +67,7 @@ impl Turn {
             volumes: (0..config.volume.len()).map(moved).collect(),
             hosts: (0..config.host.len()).map(|index| room(HostId(index as u32))).collect(),
             strays_left: strays.left(),
+            drained: draining::statuses(config, responses),
         }
     }
 }
@@ -78,6 +81,7 @@ pub(super) fn render(shared: &FleetShared) -> String {
     controller(&mut text, shared, &state);
     common::history(&mut text, shared.history.as_ref());
     hosts(&mut text, &shared.config, &state.turn);
+    drained(&mut text, &state.turn);
     let strays = state.turn.strays_left as f64;
     let help = "Appliances of this controller found running for volumes whose clients it does not move: they are left to people.";
     text.single("forebay_strays_left_total", "counter", help, strays);
@@ -97,6 +101,32 @@ fn controller(text: &mut Text, shared: &FleetShared, state: &FleetState) {
     let fails = f64::from(state.journal_trouble.is_some());
     let help = "1 while the journal cannot be written, so that nothing is decided or begun.";
     text.single("forebay_controller_journal_failing", "gauge", help, fails);
+}
+
+/// Of hosts and volumes that are drained, and of no others: 0 once they may be removed.
+fn drained(text: &mut Text, turn: &Turn) {
+    for (what, name, label, help) in [
+        (
+            DrainedWhat::Host,
+            "forebay_host_draining",
+            "host",
+            "Of hosts with `drain` alone: 1 while there is an appliance on it, 0 once it may be maintained, or removed from the configuration.",
+        ),
+        (
+            DrainedWhat::Volume,
+            "forebay_volume_draining",
+            "volume",
+            "Of volumes with `drain` alone: 1 while it has an appliance, 0 once it may be removed from the configuration.",
+        ),
+    ] {
+        let of: Vec<&DrainStatus> = turn.drained.iter().filter(|of| of.what == what).collect();
+        if !of.is_empty() {
+            text.family(name, "gauge", help);
+        }
+        for status in of {
+            text.sample(name, &[(label, &status.name)], f64::from(status.left.is_some()));
+        }
+    }
 }
 
 fn hosts(text: &mut Text, config: &FleetConfig, turn: &Turn) {
@@ -400,6 +430,15 @@ mod tests {
                     Room { claimed: Bytes::mib(12), rests: false, is_unlisted: false },
                 ],
                 strays_left: 4,
+                drained: vec![
+                    DrainStatus { what: DrainedWhat::Host, name: "h1".to_owned(), left: None },
+                    DrainStatus {
+                        what: DrainedWhat::Host,
+                        name: "h2".to_owned(),
+                        left: Some("appliance 7 of volume `db`".to_owned()),
+                    },
+                    DrainStatus { what: DrainedWhat::Volume, name: "seen".to_owned(), left: None },
+                ],
             },
             decision_counts: BTreeMap::from([
                 ("appliance_failed".to_owned(), of("db", 6)),
@@ -437,6 +476,9 @@ forebay_host_resting{host="h1"} 1
 forebay_host_resting{host="h2"} 0
 forebay_host_unlisted{host="h1"} 1
 forebay_host_unlisted{host="h2"} 0
+forebay_host_draining{host="h1"} 0
+forebay_host_draining{host="h2"} 1
+forebay_volume_draining{volume="seen"} 0
 forebay_strays_left_total 4
 forebay_volume_observed{volume="db"} 1
 forebay_volume_observed{volume="seen"} 0

@@ -9,6 +9,7 @@ mod asking;
 mod carrying;
 mod checking;
 mod config;
+mod draining;
 mod making;
 mod metrics;
 mod objective;
@@ -77,7 +78,7 @@ pub enum FleetStartError {
     Journal(#[from] RecoverError),
     /// Nothing could bring clients back from where they may be.
     #[error(
-        "volume `{volume}` has {holds} and no `route` any more: put it back, and leave it out when its cache was taken back, as it is once the volume's objectives would be kept without it"
+        "volume `{volume}` has {holds} and no `route` any more: put it back, with `drain = true` for the volume, and leave it out once `forebay status` says that the volume may be removed"
     )]
     RouteGone {
         /// Its name.
@@ -199,7 +200,7 @@ impl Fleet {
         let (hosts, routes) = (hosts(&config), routes(&config, &carriers));
         let mut rules = config.response;
         rules.cost = config.cost();
-        let responses = match kept {
+        let mut responses = match kept {
             Some(journal) => Responses::recover(journal, rules, hosts.clone(), routes)?,
             None => {
                 let mut responses = Responses::new(rules, hosts.clone());
@@ -214,6 +215,8 @@ impl Fleet {
                 responses
             }
         };
+        // Before anything is ordered: what the journal tells of may be drained since.
+        responses.drain(draining::drained(&config));
         let shared = Arc::new(FleetShared {
             history,
             started,

@@ -135,6 +135,7 @@ pub(super) fn status(shared: &FleetShared) -> Status {
         reservations: Vec::new(),
         reservations_trouble: None,
         journal_trouble: state.journal_trouble.clone(),
+        drained: state.turn.drained.clone(),
         volumes: state.volumes.clone(),
     }
 }

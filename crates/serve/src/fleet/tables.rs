@@ -31,6 +31,9 @@ pub struct HostTable {
     /// How appliances are had there.
     #[serde(default)]
     pub provider: ProviderTable,
+    /// Whether it is to be free of appliances: none is started there, and those that are there are left.
+    #[serde(default)]
+    pub drain: bool,
 }
 
 /// How appliances are had on a host.
@@ -145,6 +148,9 @@ pub struct VolumeTable {
     /// Counters of a Prometheus server that tell of it, where no `watch` does.
     #[serde(default)]
     pub prometheus: Option<PrometheusTable>,
+    /// Whether it is to have no cache: the one that it has is taken back, and none is put in front of it.
+    #[serde(default)]
+    pub drain: bool,
 }
 
 /// How the clients of a volume are moved.
@@ -211,6 +217,11 @@ impl VolumeTable {
                 "nobody knows its locality, which Prometheus does not tell, and its clients cannot be moved to one: it has no `watch` and no `route`",
             ),
         }
+    }
+
+    /// Why no cache is put in front of it, also where that is for now alone; `None` where one may be.
+    pub(super) fn why_forbidden(&self) -> Option<&'static str> {
+        self.uncacheable().or(self.drain.then_some("it is drained (`drain = true`)"))
     }
 
     /// The export on the storage side, as who names this epoch calls it.

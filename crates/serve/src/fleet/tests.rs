@@ -4,7 +4,7 @@ use super::turning::due;
 use super::*;
 use crate::Daemon;
 use crate::config::{Config, OriginConfig, VolumeConfig};
-use crate::status::{ControllerState, Status};
+use crate::status::{ControllerState, DrainedWhat, Status};
 use forebay_actuate::api::{ApiAddress, ApiError};
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, What, Wish};
@@ -232,14 +232,8 @@ fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_don
     proxy.shutdown();
 }
 
-/// Without a route nothing could bring its clients back.
-#[test]
-fn a_journal_whose_volume_has_lost_its_route_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    drop(Fleet::start(config(folder.path(), MOVED)).unwrap());
-    // Nothing is on the way: it may go.
-    drop(Fleet::start(config(folder.path(), "leased = false")).unwrap());
-    let mut config = config(folder.path(), MOVED);
+/// Leaves a journal behind of an appliance for `db` that was just ordered on `h1`.
+fn begun(folder: &Path) {
     let host = HostSpec::new(HostId(0), "h1".to_owned(), 0, Bytes::mib(200));
     let route = VolumeRoute {
         name: "db".to_owned(),
@@ -253,13 +247,70 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
     responses.register(id_of(0), route);
     responses.want(id_of(0), Wish { cache: Bytes::mib(1), flash: Bytes::ZERO, rate: 1.0, host: None });
     assert_eq!(responses.step(Nanos::secs(1)).len() + responses.step(Nanos::secs(2)).len(), 1);
-    kept::replace(&folder.path().join("state/responses.json"), &responses.journal()).unwrap();
+    std::fs::create_dir_all(folder.join("state")).unwrap();
+    kept::replace(&folder.join("state/responses.json"), &responses.journal()).unwrap();
+}
+
+/// Without a route nothing could bring its clients back.
+#[test]
+fn a_journal_whose_volume_has_lost_its_route_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Fleet::start(config(folder.path(), MOVED)).unwrap());
+    // Nothing is on the way: it may go.
+    drop(Fleet::start(config(folder.path(), "leased = false")).unwrap());
+    let mut config = config(folder.path(), MOVED);
+    begun(folder.path());
     config.volume[0].route = None;
     let refused = Fleet::start(config).err().expect("nobody could be brought back").to_string();
     assert!(
-        refused.contains("volume `db` has appliance 1 on host `h1` and no `route` any more"),
+        refused.contains("volume `db` has appliance 1 on host `h1` and no `route` any more")
+            && refused.contains("`drain = true`"),
         "{refused}"
     );
+}
+
+/// What the journal of the controller before tells of, the file of now has drained.
+#[test]
+fn what_the_file_has_drained_is_taken_back_and_may_then_be_removed() {
+    for what in [DrainedWhat::Host, DrainedWhat::Volume] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(folder.path(), MOVED);
+        config.response.late_max_ms = 1;
+        begun(folder.path());
+        let gone = |mut config: FleetConfig| {
+            config.host[0].name = "h2".to_owned();
+            config.volume[0].home = "h2".to_owned();
+            Fleet::start(config)
+        };
+        let refused = gone(config.clone()).err().expect("it has an appliance").to_string();
+        assert!(refused.contains("put it back with `drain = true`"), "{refused}");
+        match what {
+            DrainedWhat::Host => config.host[0].drain = true,
+            DrainedWhat::Volume => config.volume[0].drain = true,
+        }
+        // A kill in the middle is a start with the same file.
+        drop(Fleet::start(config.clone()).unwrap());
+        let fleet = Fleet::start(config.clone()).unwrap();
+        wait(&fleet, "the end of its appliance", |status| {
+            status.drained.len() == 1 && status.drained[0].left.is_none()
+        });
+        let status = fleet.status();
+        assert_eq!((status.drained[0].what, &*status.volumes[0].name), (what, "db"));
+        let (family, name) = match what {
+            DrainedWhat::Host => ("forebay_host_draining{host", "h1"),
+            DrainedWhat::Volume => ("forebay_volume_draining{volume", "db"),
+        };
+        assert_eq!(status.drained[0].name, name);
+        let metrics = fleet.metrics();
+        assert!(metrics.contains(&format!("{family}=\"{name}\"}} 0")), "{metrics}");
+        drop(fleet);
+        if what == DrainedWhat::Host {
+            // The wish for the volume's cache stays: another host may have it.
+            let journal = std::fs::read_to_string(folder.path().join("state/responses.json")).unwrap();
+            assert!(journal.contains("\"wish\": {"), "{journal}");
+        }
+        gone(config).expect("nothing is left on it");
+    }
 }
 
 #[test]

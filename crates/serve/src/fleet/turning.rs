@@ -256,14 +256,14 @@ impl Loop {
                 origin: of[id.0 as usize],
                 host: home(config, volume),
                 objectives: config.objectives(&volume.name),
-                may_cache: volume.uncacheable().is_none(),
+                may_cache: volume.why_forbidden().is_none(),
                 minimum: Bytes::ZERO,
                 maximum: None,
             };
             if let Err(error) = controller.register(spec) {
                 tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
             }
-            if let Some(why) = volume.uncacheable() {
+            if let Some(why) = volume.why_forbidden() {
                 controller.say_why_forbidden(id, why.to_owned());
             }
             // Also one that is only on its way: else nobody would take it back.

@@ -11,7 +11,8 @@ use forebay_actuate::api::ApiAddress;
 use forebay_report::Table;
 use forebay_serve::config::{Config, HTTP_DEFAULT};
 use forebay_serve::status::{
-    ControllerState, ControllerStatus, ObjectiveStatus, PlacementStatus, PrewarmStatus, Status, VolumeStatus,
+    ControllerState, ControllerStatus, DrainStatus, DrainedWhat, ObjectiveStatus, PlacementStatus,
+    PrewarmStatus, Status, VolumeStatus,
 };
 use forebay_units::Secret;
 use std::io::IsTerminal;
@@ -157,7 +158,7 @@ fn print(output: &mut Output, status: &Status) -> Result<(), Failure> {
     for reservation in &status.reservations {
         output.line(reserve::words(reservation, status.at_unix_ms))?;
     }
-    for line in troubles(status) {
+    for line in drained(status).into_iter().chain(troubles(status)) {
         output.line(line)?;
     }
     output.line("")?;
@@ -295,6 +296,21 @@ pub(super) fn warming(prewarm: &PrewarmStatus) -> String {
         bytes(prewarm.total_bytes),
         bytes(prewarm.loaded_bytes)
     )
+}
+
+/// Hosts and volumes that are drained, in a line each.
+pub(super) fn drained(status: &Status) -> Vec<String> {
+    let each = |of: &DrainStatus| {
+        let (what, free) = match of.what {
+            DrainedWhat::Host => ("host", "nothing is on it, and it may be removed from the file"),
+            DrainedWhat::Volume => ("volume", "it has no appliance, and may be removed from the file"),
+        };
+        match &of.left {
+            None => format!("{what} `{}` is drained: {free}", of.name),
+            Some(left) => format!("{what} `{}` is being drained: {left}", of.name),
+        }
+    };
+    status.drained.iter().map(each).collect()
 }
 
 /// Snapshots of what caches hold, in a line; nothing where none are kept.

@@ -1,6 +1,6 @@
 //! The live screen: a table of volumes, a sparkline of the chosen one, and what a person should look after.
 
-use super::{HEADINGS, headline, rows, serves, troubles};
+use super::{HEADINGS, drained, headline, rows, serves, troubles};
 use crate::failure::{Context, Failure};
 use forebay_serve::status::{Status, VolumeStatus};
 use ratatui::Frame;
@@ -73,7 +73,8 @@ fn watch(
 
 impl Screen {
     fn draw(&self, frame: &mut Frame<'_>) {
-        let mut notes = troubles(&self.status);
+        let mut notes: Vec<String> =
+            drained(&self.status).into_iter().chain(troubles(&self.status)).collect();
         if let Some(failure) = &self.failure {
             notes.insert(0, format!("! what is shown is of before: {failure}"));
         }
