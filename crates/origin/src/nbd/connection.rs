@@ -70,6 +70,7 @@ impl Ended {
 }
 
 /// How a connection ended.
+#[derive(Clone)]
 pub(super) struct End {
     /// Why.
     pub(super) reason: String,

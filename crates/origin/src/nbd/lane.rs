@@ -100,6 +100,8 @@ struct Lost {
     is_undecided: bool,
     /// A flush was in flight, or a change with FUA.
     lacks_flush: bool,
+    /// A lease has kept us out since, so that others may have written.
+    was_kept_out: bool,
 }
 
 impl Lost {
@@ -134,7 +136,7 @@ impl Lost {
         decide(shared, index, others, &end);
         // If a flush of ours is over with it, those that waited for that one go by other lanes.
         shared.go_on();
-        Lost { end, since: Instant::now(), is_undecided, lacks_flush }
+        Lost { end, since: Instant::now(), is_undecided, lacks_flush, was_kept_out: false }
     }
 
     /// The server has ended, with all that it acknowledged safe. What was in flight it did not take: it waits for whoever serves the export next.
@@ -143,7 +145,7 @@ impl Lost {
             job.waits_since = Instant::now();
             shared.put_back(job);
         }
-        Lost { end, since: Instant::now(), is_undecided: false, lacks_flush: false }
+        Lost { end, since: Instant::now(), is_undecided: false, lacks_flush: false, was_kept_out: false }
     }
 
     /// There is a connection again, on which the server succeeds earlier ones if it says so: what is to be sent on it first.
@@ -154,6 +156,12 @@ impl Lost {
             locked(&shared.queue).undecided[index] = false;
         } else {
             self.is_gone(shared, index);
+        }
+        if self.was_kept_out {
+            // Made again, a change could come over what others wrote behind the lease.
+            for job in shared.take_held(index, |job| !job.is_flush()) {
+                shared.in_doubt(index, job, &self.end.reason);
+            }
         }
         if is_over {
             let mut jobs = shared.take_held(index, |_| true);
@@ -199,8 +207,10 @@ impl Lost {
         } else if is_refused || self.end.succeeds.is_none() || self.is_late(shared) {
             self.is_gone(shared, index);
         }
-        if is_refused && !shared.options.fences_on_disconnect {
-            // Others have the export, or nobody has it any more.
+        self.was_kept_out |= kept_by.is_some();
+        // Whom a lease keeps out, somebody has fenced, who sends those that asked elsewhere, where what is out is asked again: until then it is
+        // held, for as long as requests wait. Any other refusal says that nobody has the export any more.
+        if is_refused && kept_by.is_none() && !shared.options.fences_on_disconnect {
             for job in shared.take_held(index, |job| !job.is_flush()) {
                 shared.in_doubt(index, job, &self.end.reason);
             }
@@ -443,5 +453,57 @@ mod tests {
         assert!(matches!(outcome, Err(OriginError::Failed { .. })), "{outcome:?}");
         drop(origin);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_change_of_whom_a_lease_keeps_out_is_held_and_of_whom_nobody_lets_in_is_told() {
+        use forebay_nbd::client::ProtocolError;
+        use forebay_nbd::wire::OptionReply;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let run = RunId(1);
+        let server = std::thread::spawn(move || let_in(&listener, run));
+        let uri = Uri::unix(&path, "disk");
+        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+        let origin = NbdOrigin::connect(&uri, options).unwrap();
+        let shared = &origin.shared;
+        let (sender, answers) = channel();
+        let sink: Arc<dyn CompletionSink> = Arc::new(Answers(sender));
+        let write = |id| {
+            let operation = OriginOperation::Write { offset: 0, data: vec![1; 4096], fua: false };
+            origin.prepare(OriginRequest { id: OriginRequestId(id), operation }, &sink).unwrap()
+        };
+        // A connection that others succeed is cut with the write on it.
+        let succeeds = Some(Succeeds { run, storage: None, keeper: None });
+        let end = End { reason: "cut".into(), run: None, succeeds, said_farewell: false };
+        let mut lost = Lost::begin(shared, 0, end.clone(), vec![write(1)]);
+        let refused = |reply: OptionReply, message: String| ConnectError::Handshake {
+            uri: uri.to_string(),
+            source: Box::new(ProtocolError::Refused { option: 7, reply: reply.number(), message }),
+        };
+        let policy = refused(OptionReply::ErrPolicy, run.said_in("others have the lease"));
+        lost.kept_out(shared, 0, &policy);
+        assert!(answers.try_recv().is_err() && shared.in_doubt.load(Ordering::Relaxed) == 0);
+        lost.kept_out(shared, 0, &refused(OptionReply::ErrUnknown, "no such export".into()));
+        let outcome = answers.recv_timeout(Duration::from_secs(20)).unwrap().result;
+        assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { asked: Some(_), .. })), "{outcome:?}");
+        assert_eq!(shared.in_doubt.load(Ordering::Relaxed), 1);
+        // Nor is it made again by whom the lease lets in later: others may have written the same blocks.
+        for keeps_out in [false, true] {
+            let mut lost = Lost::begin(shared, 0, end.clone(), vec![write(3)]);
+            if keeps_out {
+                lost.kept_out(shared, 0, &policy);
+            }
+            let again = lost.let_in(shared, 0, succeeds);
+            let changes = again.iter().filter(|job| job.operation.changes_content());
+            assert_eq!(changes.count(), usize::from(!keeps_out));
+            again.into_iter().for_each(|job| job.fail(EIO, "over"));
+            let outcome = answers.recv_timeout(Duration::from_secs(20)).unwrap().result;
+            let is_unknown = matches!(outcome, Err(OriginError::OutcomeUnknown { .. }));
+            assert_eq!(is_unknown, keeps_out, "{outcome:?}");
+        }
+        drop(origin);
+        drop(server.join().unwrap());
     }
 }

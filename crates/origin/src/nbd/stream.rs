@@ -95,6 +95,11 @@ impl ConnectError {
         }
     }
 
+    /// Whether a server is there that has the export, and a lease keeps us out of it.
+    pub fn is_kept_out(&self) -> bool {
+        self.kept_by().is_some()
+    }
+
     /// Which run of a server keeps the export from us, if that is why.
     pub(super) fn kept_by(&self) -> Option<RunId> {
         match self {

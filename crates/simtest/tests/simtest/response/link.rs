@@ -72,6 +72,8 @@ struct Lost {
     /// Whether what was acknowledged may be lost is not known.
     is_undecided: bool,
     lacks_flush: bool,
+    /// A lease has kept us out since.
+    was_kept_out: bool,
 }
 
 /// One way to an origin.
@@ -297,7 +299,10 @@ impl World {
         } else if is_refused || lost.succeeds.is_none() {
             self.is_gone(id);
         }
-        if is_refused && self.links[&id].to != Destination::Server {
+        if let Some(lost) = &mut self.links.get_mut(&id).expect("looked up above").lost {
+            lost.was_kept_out |= kept_by.is_some();
+        }
+        if is_refused && kept_by.is_none() && self.links[&id].to != Destination::Server {
             let link = self.links.get_mut(&id).expect("looked up above");
             let changes = link.take_held(|job| !job.is_flush());
             changes.iter().for_each(|job| self.in_doubt(id, job));
@@ -325,6 +330,11 @@ impl World {
         let is_over = promises.is_some_and(|(now, then)| now.comes_after(&then));
         if promises.is_none_or(|(now, then)| now.run != then.run) {
             self.is_gone(id);
+        }
+        let link = self.links.get_mut(&id).expect("looked up above");
+        if link.lost.as_ref().is_some_and(|lost| lost.was_kept_out) {
+            let changes = link.take_held(|job| !job.is_flush());
+            changes.iter().for_each(|job| self.in_doubt(id, job));
         }
         let link = self.links.get_mut(&id).expect("looked up above");
         if link.lost.take().is_some() {
@@ -567,7 +577,7 @@ impl World {
         let sent: Vec<Job> = std::mem::take(&mut link.sent).into_values().collect();
         let may_tell = |job: &Job| job.is_flush() || job.wants_fua();
         let lacks_flush = !said_farewell && sent.iter().any(may_tell);
-        link.lost = Some(Lost { run, succeeds, is_undecided, lacks_flush });
+        link.lost = Some(Lost { run, succeeds, is_undecided, lacks_flush, was_kept_out: false });
         if said_farewell && !link.is_abandoned {
             note!(self, "link {id} heard a farewell, with {} requests that were not taken", sent.len());
             self.course.not_taken += sent.len() as u64;
