@@ -47,6 +47,13 @@ pub enum OriginFailure {
     },
 }
 
+impl OriginFailure {
+    /// Whether the origin is there, and a lease keeps us out of it.
+    pub(crate) fn is_kept_out(&self) -> bool {
+        matches!(self, OriginFailure::Connect(error) if error.is_kept_out())
+    }
+}
+
 /// What origins share: disk groups and the timer of layers.
 pub(crate) struct OriginShop {
     groups: BTreeMap<String, Arc<DiskGroupDevice>>,

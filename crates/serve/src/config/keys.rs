@@ -145,7 +145,7 @@ pub const KEYS: &[Key] = &[
     key("", "history", "table", "", "", "See below."),
     key("", "snapshots", "table", "none: caches begin empty", "", "See below."),
     key("", "leases", "table", "none: everybody is let in", "", "See below."),
-    key("", "routes", "table", "none: after a restart volumes go to their origins", "", "See below."),
+    key("", "routes", "table", "none: after a restart volumes go to their origins, and wait where a lease gives those to others", "", "See below."),
     key("", "succession", "table", "none: after a restart it is another client", "", "See below."),
     key("", "reservations", "table", "none: they end with the daemon", "", "See below."),
     key("", "limits", "table", "", "", "See below."),
@@ -170,7 +170,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`; of several volumes together what that leaves for blocks", "What it may hold on flash, in whole MiB; needs `[flash]`, and blocks of at least 4 KiB. Some 2 MiB of the device tell of volumes."),
     key("volume", "flash_admission", "text", "`flash.admission`", "as there", "Who is let onto it."),
     key("volume", "sole_writer", "boolean", "`false`", "", "You vouch that nobody but this daemon writes to the origin, also while the daemon is stopped: flash may keep blocks of a block device or an NBD export between starts that serve it by the same name and the same way, as long as its size stays. A start without `[flash]`, or with another device in it, counts as somebody else: clear the device's first 4 KiB after one. Files need no word until the system is started anew: their times tell. Over a start of the system they are proof only with it, since a loss of power may take the times of a change and leave the change."),
-    key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there."),
+    key("volume", "on_absent", "text", "`\"fail\"`", "`fail` or `wait`", "An origin that is absent at the start: do not start, or serve the other volumes and export this one once it is there. One that a lease gives to others is waited for in any case."),
     key("volume", "secret", "text", "none", "16 to 128 letters, digits, `-` and `_`", "Clients must name the export `NAME.SECRET`; the volume is not listed. Without TLS whoever reads the wire learns it. A file with secrets must be its owner's alone (`chmod 600`)."),
     key("volume", "objective", "table or array of tables", "none", "at most 16", "What the volume was promised."),
 

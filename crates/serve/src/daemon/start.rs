@@ -214,8 +214,13 @@ impl Opened<'_> {
         for (index, volume) in config.volumes.iter().enumerate() {
             match shop.open(config, index) {
                 Ok(origin) => opened.there.push((volume, origin)),
-                // Where it was sent may be gone, and who sent it must find somebody to send it elsewhere.
-                Err(error) if volume.on_absent == OnAbsent::Wait || books.routes().sends(&volume.name) => {
+                Err(error)
+                    if volume.on_absent == OnAbsent::Wait
+                        // Where it was sent may be gone, or that it was sent not be kept while others have its lease. Who sent it must find somebody to
+                        // send it elsewhere.
+                        || books.routes().sends(&volume.name)
+                        || error.is_kept_out() =>
+                {
                     let reason = with_causes(&error);
                     tracing::warn!(
                         volume = volume.name,

@@ -41,6 +41,40 @@ fn raise(daemon: &Daemon, body: &str) -> (u16, serde_json::Value) {
 }
 
 #[test]
+fn who_is_kept_out_by_a_lease_at_its_start_waits_until_it_is_let_in_or_sent_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    [&one, &other].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let storage = Daemon::start(watching(&one)).unwrap();
+    assert_eq!(raise(&storage, r#"{"epoch": 1, "holder": "named"}"#).0, 200);
+    // No routes are kept, and it is not said to wait.
+    let origin = |uri: String| OriginConfig::Nbd {
+        uri: uri.parse().unwrap(),
+        options: NbdOriginOptions::default(),
+        tls: Default::default(),
+    };
+    let mut config = Config::new(vec![VolumeConfig::new("db", origin(storage.uris("db").remove(0)))]);
+    config.listen = super::http::unix(&other);
+    config.http.socket = Some(other.join("http.sock"));
+    let proxy = Daemon::start(config.clone()).unwrap();
+    assert_eq!(proxy.status().volumes[0].state, "absent");
+    let sent = serde_json::json!({ "to": at_epoch(&storage, 1), "epoch": 1, "settled": true });
+    let stream = UnixStream::connect(proxy.http_socket().unwrap()).unwrap();
+    let (status, answer) = ask(stream, "POST", "/api/v1/volumes/db/route", &sent.to_string());
+    assert_eq!(status, 200, "{answer}");
+    Client::connect(&proxy.uris("db")[0]).write(0, vec![7; 4096]).unwrap();
+    proxy.shutdown();
+    let proxy = Daemon::start(config).unwrap();
+    assert_eq!(proxy.status().volumes[0].state, "absent");
+    assert_eq!(raise(&storage, r#"{"epoch": 2, "holder": "original"}"#).0, 200);
+    let within = Duration::from_secs(20);
+    eventually("it is let in", within, || proxy.status().volumes[0].state != "absent");
+    assert_eq!(Client::connect(&proxy.uris("db")[0]).read(0, 4096).unwrap(), vec![7; 4096]);
+    proxy.shutdown();
+    storage.shutdown();
+}
+
+#[test]
 fn a_lease_changes_hands_and_is_kept_over_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = Daemon::start(watching(folder.path())).unwrap();
