@@ -40,7 +40,7 @@ use std::time::Duration;
 pub(crate) struct ControlArgs {
     /// The configuration
     file: PathBuf,
-    /// Say what is wrong with the configuration, and start nothing
+    /// Say what is wrong with the configuration, and whether it can go on with what `state` tells is under way; start nothing
     #[arg(long)]
     check: bool,
     /// What is logged on standard error: error, warn, info, debug or trace, also per module as in forebay_control=debug
@@ -64,6 +64,12 @@ pub(crate) fn run(args: &ControlArgs) -> Result<(), Failure> {
         config.interval
     );
     if args.check {
+        if !Fleet::check(&config)? {
+            let state = config.state.display();
+            say(format_args!(
+                "warning: `{state}` is not for us to read: whether a controller could go on with what is there is not known"
+            ));
+        }
         say(format_args!("`{}` is good: {summary}", args.file.display()));
         return Ok(());
     }

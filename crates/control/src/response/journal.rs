@@ -62,6 +62,18 @@ pub enum RecoverError {
         /// The appliances on it, and of which volumes.
         holds: String,
     },
+    /// What was begun on one disk would be ended on another.
+    #[error(
+        "volume `{volume}` has {holds} in the journal, and {changed}: what was begun by the one would be ended by the other, and clients be brought to other data; put back what was, and change it when `forebay status` has the volume at its original route, without an appliance"
+    )]
+    WayChanged {
+        /// Its name.
+        volume: String,
+        /// Its appliances, and where they are.
+        holds: String,
+        /// What of its [`Way`](super::Way) is other than it was.
+        changed: String,
+    },
 }
 
 impl Journal {
@@ -205,6 +217,7 @@ impl Responses {
             response.renumber(now);
             response.prefer(&host_now);
             response.route = recovered.responses[&now].route.clone();
+            response.keep_to_its_way(|| held.of_volume(Some(id)))?;
             recovered.responses.insert(now, response);
         }
         Ok(recovered)
@@ -213,7 +226,7 @@ impl Responses {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Draining;
+    use super::super::{Draining, Way};
     use super::*;
     use crate::claims::ClaimId;
     use crate::host::Room;
@@ -240,6 +253,7 @@ mod tests {
                 home: HostId(0),
                 unfit: Vec::new(),
                 apart: Vec::new(),
+                way: Way::default(),
             };
             let volumes = vec![(VolumeId(1), route)];
             let mut after = Responses::recover(journal, ResponseRules::default(), hosts(), volumes).unwrap();

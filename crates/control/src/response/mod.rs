@@ -27,6 +27,7 @@ mod order;
 mod rules;
 mod shared;
 mod strays;
+mod way;
 #[cfg(test)]
 mod world;
 
@@ -35,6 +36,7 @@ pub use journal::{Journal, RecoverError};
 pub use order::{Holder, Order, OrderId, Outcome, Target, What};
 pub use rules::ResponseRules;
 pub use strays::Found;
+pub use way::Way;
 
 use crate::claims::{Claim, ClaimBook};
 use crate::decision::{Decision, ZoneRange};
@@ -77,6 +79,8 @@ pub struct VolumeRoute {
     pub unfit: Vec<(HostId, String)>,
     /// Volumes with whose appliances its own cannot be on one host, and why.
     pub apart: Vec<(VolumeId, String)>,
+    /// By what its data, its lease and its clients are reached, which stays while a response is under way.
+    pub way: Way,
 }
 
 impl VolumeRoute {

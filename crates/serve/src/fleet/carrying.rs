@@ -150,12 +150,7 @@ impl Carriers {
     /// How a switch of a volume's route brings the old path to its end.
     pub(super) fn draining(&self, volume: VolumeId) -> Draining {
         let way = &self.means.volumes[volume.0 as usize];
-        match (&way.route, making::port(&way.table)) {
-            (Some(route), _) if !route.drains() => Draining::Not,
-            (Some(_), Some(_)) => Draining::ByLease,
-            (Some(_), None) => Draining::ByItself,
-            (None, _) => Draining::Not,
-        }
+        making::draining(&way.table, way.route.as_deref())
     }
 
     /// The re-routes of a volume so far.

@@ -5,9 +5,11 @@ use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable};
 use forebay_actuate::provision::{Image, Libvirt, LocalProcess, Qemu, Ssh};
 use forebay_actuate::route::{AddressPlace, AddressRoute, LeaseHolder, ProxyRoute, QmpRoute};
 use forebay_actuate::{Control, Endpoint, Provider, Route};
+use forebay_control::response::{Draining, Way};
 use forebay_nbd::{Transport, Uri};
 use std::io;
 use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// What starts appliances on a host; `folder` is where it keeps what it must know.
 pub(super) fn provider(host: &HostTable, folder: PathBuf) -> io::Result<Box<dyn Provider>> {
@@ -74,6 +76,50 @@ pub(super) fn route(config: &FleetConfig, volume: &VolumeTable) -> Option<Box<dy
             Box::new(AddressRoute { address: *address, places, lease: volume.lease() })
         }
     })
+}
+
+/// How a switch of a volume's route brings the old path to its end.
+pub(super) fn draining(volume: &VolumeTable, route: Option<&dyn Route>) -> Draining {
+    match (route, port(volume)) {
+        (Some(route), _) if !route.drains() => Draining::Not,
+        (Some(_), Some(_)) => Draining::ByLease,
+        (Some(_), None) => Draining::ByItself,
+        (None, _) => Draining::Not,
+    }
+}
+
+/// By what a volume's data, its lease and its clients are reached.
+pub(super) fn way(volume: &VolumeTable) -> Way {
+    let shown = volume.origin.shown();
+    // Two exports may be shown alike; part of a checksum tells them apart, and no secret.
+    let origin = match shown.export == volume.origin.export {
+        true => shown.to_string(),
+        false => format!("{shown} (checksum {:08x})", xxh3_64(volume.origin.export.as_bytes()) as u32),
+    };
+    let mut keys = vec![("origin", origin)];
+    keys.extend(volume.watch.as_ref().map(|watch| ("watch", watch.to_string())));
+    keys.push(("leased", volume.leased.to_string()));
+    match &volume.route {
+        None => {}
+        Some(RouteTable::Proxy { server, .. }) => {
+            keys.extend([("route.type", "proxy".to_owned()), ("route.server", server.to_string())]);
+        }
+        Some(RouteTable::Qmp { socket, node, first, .. }) => keys.extend([
+            ("route.type", "qmp".to_owned()),
+            ("route.socket", socket.display().to_string()),
+            ("route.node", node.clone()),
+            ("route.first", first.clone()),
+        ]),
+        Some(RouteTable::Address { address, interface, namespace }) => {
+            keys.extend([
+                ("route.type", "address".to_owned()),
+                ("route.address", format!("{}/{}", address.address, address.prefix)),
+                ("route.interface", interface.clone()),
+            ]);
+            keys.extend(namespace.iter().map(|namespace| ("route.namespace", namespace.clone())));
+        }
+    }
+    Way::new(keys)
 }
 
 /// The port at which clients of a volume come whose address moves.

@@ -17,6 +17,7 @@ mod observing;
 mod places;
 mod prometheus;
 mod reading;
+mod resuming;
 mod showing;
 mod source;
 mod strays;
@@ -38,7 +39,7 @@ use crate::status::ControllerState;
 use crate::switch::{Switch, Switched};
 use carrying::{Carriers, id_of};
 use forebay_actuate::secrets;
-use forebay_control::response::{ApplianceId, Journal, RecoverError, Responses, VolumeRoute};
+use forebay_control::response::{ApplianceId, Draining, RecoverError, Responses, VolumeRoute};
 use forebay_control::{HostId, HostSpec, VolumeId};
 use forebay_units::Secret;
 use observing::Observer;
@@ -175,19 +176,11 @@ impl Fleet {
         config.check()?;
         let unusable = |path: &Path, reason: String| FleetStartError::State { path: path.to_owned(), reason };
         std::fs::create_dir_all(&config.state).map_err(|error| unusable(&config.state, error.to_string()))?;
-        let journal_file = config.state.join("responses.json");
+        let journal_file = resuming::journal_file(&config.state);
         let hold = Hold::take(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
         let was_there = secret_file(&config.state).exists();
         let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
-        let kept = kept::read::<Journal>(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
-        if let Some(journal) = &kept {
-            let has_no_route =
-                |name: &str| config.volume.iter().any(|volume| volume.name == name && volume.route.is_none());
-            if let Some(volume) = journal.on_appliances().find(|name| has_no_route(name)) {
-                let holds = journal.appliances_of(volume);
-                return Err(FleetStartError::RouteGone { volume: volume.to_owned(), holds });
-            }
-        }
+        let kept = resuming::journal(&config)?;
         let http = HttpConfig { listen: config.listen, socket: Some(config.socket.clone()), token: None };
         let listeners = Listeners::open(&http)
             .map_err(|(address, source)| FleetStartError::Socket { address, source })?;
@@ -197,7 +190,8 @@ impl Fleet {
         let started = Instant::now();
         let (reporter, reports) = channel();
         let carriers = Carriers::start(&config, secret, started, &reporter)?;
-        let (hosts, routes) = (hosts(&config), routes(&config, &carriers));
+        let draining = |id, _: &VolumeTable| carriers.draining(id);
+        let (hosts, routes) = (hosts(&config), routes(&config, draining));
         let mut rules = config.response;
         rules.cost = config.cost();
         let mut responses = match kept {
@@ -267,6 +261,14 @@ impl Fleet {
             }
         })?;
         Ok(Fleet { shared, thread: Some(thread), http })
+    }
+
+    /// Whether a controller that is started with this could go on where the one before it ended, as `state` tells: looks, and starts nothing. `false` if it may not look.
+    ///
+    /// # Errors
+    /// [`FleetStartError`], as at the start.
+    pub fn check(config: &FleetConfig) -> Result<bool, FleetStartError> {
+        resuming::check(config)
     }
 
     /// What it was started with.
@@ -360,16 +362,20 @@ fn home(config: &FleetConfig, volume: &VolumeTable) -> HostId {
     HostId(at.expect("the configuration was checked") as u32)
 }
 
-fn routes(config: &FleetConfig, carriers: &Carriers) -> Vec<(VolumeId, VolumeRoute)> {
+fn routes(
+    config: &FleetConfig,
+    draining: impl Fn(VolumeId, &VolumeTable) -> Draining,
+) -> Vec<(VolumeId, VolumeRoute)> {
     let route = |(index, volume): (usize, &VolumeTable)| {
         let unfit = |(at, host)| Some((HostId(at as u32), config::unfit(host, volume)?.to_owned()));
         let route = VolumeRoute {
             name: volume.name.clone(),
-            draining: carriers.draining(id_of(index)),
+            draining: draining(id_of(index), volume),
             leased: volume.lease().is_some(),
             home: home(config, volume),
             unfit: config.host.iter().enumerate().filter_map(unfit).collect(),
             apart: apart(config, index),
+            way: making::way(volume),
         };
         (id_of(index), route)
     };

@@ -388,7 +388,7 @@ mod tests {
         let carriers = Carriers::start(&config, secret, Instant::now(), &reporter).unwrap();
         let host = HostSpec::new(HostId(0), "h1", 0, Bytes::gib(1));
         let mut responses = Responses::new(ResponseRules::default(), vec![host]);
-        for (id, route) in routes(&config, &carriers) {
+        for (id, route) in routes(&config, |id, _| carriers.draining(id)) {
             let has_cache = [0, 3].map(id_of).contains(&id);
             let draining = if has_cache { Draining::ByItself } else { route.draining };
             responses.register(id, VolumeRoute { draining, ..route });

@@ -7,7 +7,7 @@ use crate::config::{Config, OriginConfig, VolumeConfig};
 use crate::status::{ControllerState, DrainedWhat, Status};
 use forebay_actuate::api::{ApiAddress, ApiError};
 use forebay_actuate::{Control, Deadline};
-use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, What, Wish};
+use forebay_control::response::{Draining, Outcome, ResponseRules, VolumeRoute, Way, What, Wish};
 use forebay_control::{HostId, HostSpec};
 use forebay_nbd::Transport;
 use forebay_units::{Bytes, Nanos};
@@ -233,22 +233,16 @@ fn a_lost_journal_is_told_and_nothing_is_done_before_the_route_says_what_was_don
 }
 
 /// Leaves a journal behind of an appliance for `db` that was just ordered on `h1`.
-fn begun(folder: &Path) {
+fn begun(config: &FleetConfig) {
     let host = HostSpec::new(HostId(0), "h1".to_owned(), 0, Bytes::mib(200));
-    let route = VolumeRoute {
-        name: "db".to_owned(),
-        draining: Draining::ByItself,
-        leased: false,
-        home: HostId(0),
-        unfit: Vec::new(),
-        apart: Vec::new(),
-    };
+    let draining =
+        |_, volume: &VolumeTable| making::draining(volume, making::route(config, volume).as_deref());
     let mut responses = Responses::new(ResponseRules::default(), vec![host]);
-    responses.register(id_of(0), route);
+    routes(config, draining).into_iter().for_each(|(id, route)| responses.register(id, route));
     responses.want(id_of(0), Wish { cache: Bytes::mib(1), flash: Bytes::ZERO, rate: 1.0, host: None });
     assert_eq!(responses.step(Nanos::secs(1)).len() + responses.step(Nanos::secs(2)).len(), 1);
-    std::fs::create_dir_all(folder.join("state")).unwrap();
-    kept::replace(&folder.join("state/responses.json"), &responses.journal()).unwrap();
+    std::fs::create_dir_all(&config.state).unwrap();
+    kept::replace(&resuming::journal_file(&config.state), &responses.journal()).unwrap();
 }
 
 /// Without a route nothing could bring its clients back.
@@ -259,7 +253,7 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
     // Nothing is on the way: it may go.
     drop(Fleet::start(config(folder.path(), "leased = false")).unwrap());
     let mut config = config(folder.path(), MOVED);
-    begun(folder.path());
+    begun(&config);
     config.volume[0].route = None;
     let refused = Fleet::start(config).err().expect("nobody could be brought back").to_string();
     assert!(
@@ -276,7 +270,7 @@ fn what_the_file_has_drained_is_taken_back_and_may_then_be_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(folder.path(), MOVED);
         config.response.late_max_ms = 1;
-        begun(folder.path());
+        begun(&config);
         let gone = |mut config: FleetConfig| {
             config.host[0].name = "h2".to_owned();
             config.volume[0].home = "h2".to_owned();
@@ -311,6 +305,54 @@ fn what_the_file_has_drained_is_taken_back_and_may_then_be_removed() {
         }
         gone(config).expect("nothing is left on it");
     }
+}
+
+/// What an operator does to the file.
+type Change = fn(&mut FleetConfig);
+
+/// What is fenced at one disk says nothing of another, to which clients would be sent as settled.
+#[test]
+fn a_journal_of_another_origin_is_refused_at_the_start_and_by_a_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("state/responses.json");
+    let good = || config(folder.path(), MOVED);
+    assert!(Fleet::check(&good()).unwrap(), "nothing is there");
+    begun(&good());
+    assert!(Fleet::check(&good()).unwrap());
+    let changes: [(&str, Change); 4] = [
+        ("origin", |config| config.volume[0].origin.export = "db2".to_owned()),
+        ("watch", |config| config.volume[0].watch = Some(ApiAddress::Unix("/w".into()))),
+        ("leased", |config| config.volume[0].leased = true),
+        ("route.server", |config| {
+            let server = ApiAddress::Unix("/p".into());
+            config.volume[0].route = Some(RouteTable::Proxy { server, token: None });
+        }),
+    ];
+    for (key, change) in changes {
+        let mut changed = good();
+        change(&mut changed);
+        let looked = Fleet::check(&changed).expect_err(key).to_string();
+        let began = "volume `db` has appliance 1 on host `h1` in the journal, and its `";
+        assert!(looked.starts_with(&format!("{began}{key}` is ")), "{looked}");
+        assert_eq!(Fleet::start(changed).err().expect(key).to_string(), looked);
+    }
+    // What else the start refuses a look refuses, too.
+    std::fs::write(&file, "{").unwrap();
+    assert!(Fleet::check(&good()).unwrap_err().to_string().contains("no JSON"));
+}
+
+/// They are shown alike, as if what is behind the dot were a secret.
+#[test]
+fn exports_that_are_shown_alike_are_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let way = |export: &str| {
+        let mut config = config(folder.path(), MOVED);
+        config.volume[0].origin.export = export.to_owned();
+        making::way(&config.volume[0])
+    };
+    assert_ne!(way("db.the-first-of-two-disks"), way("db.the-second-of-two-disks"));
+    assert_eq!(way("db.the-first-of-two-disks"), way("db.the-first-of-two-disks"));
+    assert!(!format!("{:?}", way("db.the-first-of-two-disks")).contains("first-of"));
 }
 
 #[test]
@@ -429,6 +471,7 @@ fn what_was_reported_during_a_slow_turn_is_not_lost() {
             home: HostId(0),
             unfit: Vec::new(),
             apart: Vec::new(),
+            way: Way::default(),
         };
         responses.register(id_of(index), route);
         let wish = Wish { cache: Bytes::mib(16), flash: Bytes::ZERO, rate: 64.0, host: None };

@@ -6,7 +6,18 @@ use forebay_nbd::Uri;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
 use forebay_serve::lease::LeaseHolder;
+use std::path::Path;
 use std::sync::atomic::Ordering;
+
+/// The controller's file with another export for the volume.
+fn other_disk(folder: &Path) -> String {
+    let text = std::fs::read_to_string(folder.join("control.toml")).expect("the controller's file");
+    let other = text.replace(":///db?", ":///db2?");
+    assert_ne!(other, text);
+    let path = folder.join("other-disk.toml");
+    std::fs::write(&path, other).expect("a folder to write in");
+    path.display().to_string()
+}
 
 #[test]
 fn a_violation_is_answered_by_an_appliance_whatever_dies() {
@@ -58,6 +69,12 @@ fn a_violation_is_answered_by_an_appliance_whatever_dies() {
         // Another controller goes on with it.
         controller.kill();
         let before = work.done.load(Ordering::Relaxed);
+        // Not one that was told of another disk meanwhile: what it fences there says nothing of this one.
+        let (_, said) = fail(["control", "--check", &other_disk(folder.path())]);
+        let expected = "volume `db` has appliance 1 on host `h1` in the journal, and its `origin` is ";
+        assert!(said.contains(expected), "{said}");
+        let (_, said) = fail(["control", &other_disk(folder.path())]);
+        assert!(said.contains(expected), "{said}");
         controller = Controller::start(folder.path(), None);
         telling.wait("the appliance in the hands of the next controller", |told| {
             step(told).contains("serving: appliance 1 on h1")

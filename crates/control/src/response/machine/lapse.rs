@@ -30,6 +30,11 @@ impl Response {
         self.tell(shared, DecisionKind::LeaseLost, summary, facts);
     }
 
+    /// Its lease is another storage side's from now on.
+    pub(in super::super) fn forget_fence(&mut self) {
+        (self.fence, self.has_lapsed) = (None, false);
+    }
+
     /// Leaves the appliance if somebody else raised its lease, since it may not be let in any more; whatever is ordered next goes beyond that. Whether it did.
     pub(super) fn leave_to_who_raised(&mut self, shared: &mut Shared) -> bool {
         let Some(epoch) = self.raised_to else { return false };

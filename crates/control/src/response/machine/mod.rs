@@ -18,7 +18,8 @@ mod recovering;
 pub(super) use phase::Phase;
 
 use super::{
-    ApplianceId, Draining, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute, What, Wish,
+    ApplianceId, Draining, Holder, OrderId, Outcome, ResponseStatus, Shared, Target, VolumeRoute, Way, What,
+    Wish,
 };
 use crate::decision::{DecisionKind, Fact, ZoneRange};
 use crate::inventory::{HostId, VolumeId};
@@ -48,6 +49,9 @@ pub(super) struct Response {
     volume: VolumeId,
     #[serde(skip)]
     pub(super) route: Option<VolumeRoute>,
+    /// The route's, for the journal. Earlier versions do not know of it.
+    #[serde(default)]
+    pub(super) way: Option<Way>,
     wish: Option<Wish>,
     pub(super) phase: Phase,
     pub(super) placed: Option<Placed>,
@@ -109,6 +113,7 @@ impl Response {
     pub(super) fn new(volume: VolumeId, route: VolumeRoute) -> Response {
         Response {
             volume,
+            way: Some(route.way.clone()),
             route: Some(route),
             wish: None,
             phase: Phase::Original,

@@ -8,7 +8,15 @@ pub(super) fn volumes(world: &World) -> Vec<(VolumeId, VolumeRoute)> {
     let unfit = vec![(UNFIT, "is of another kind".to_owned())];
     vec![(
         VOLUME,
-        VolumeRoute { name: "db".into(), draining, leased, home: HostId(0), unfit, apart: Vec::new() },
+        VolumeRoute {
+            name: "db".into(),
+            draining,
+            leased,
+            home: HostId(0),
+            unfit,
+            apart: Vec::new(),
+            way: Way::default(),
+        },
     )]
 }
 

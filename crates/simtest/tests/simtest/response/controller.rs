@@ -4,7 +4,7 @@ use super::strike::{At, Failure, Kind, Strike};
 use super::wires::{Destination, Place};
 use super::world::{Event, HOSTS, VOLUME, WHILE_NS, World, note};
 use forebay_control::response::{
-    ApplianceId, Draining, Found, Journal, ResponseRules, Responses, VolumeRoute, Wish,
+    ApplianceId, Draining, Found, Journal, ResponseRules, Responses, VolumeRoute, Way, Wish,
 };
 use forebay_control::{HostId, HostSpec, VolumeId, ZoneRange};
 use forebay_units::{Bytes, Nanos, mix64};
@@ -41,6 +41,7 @@ impl World {
             home: HostId(0),
             unfit: Vec::new(),
             apart: Vec::new(),
+            way: Way::default(),
         };
         vec![(VOLUME, route)]
     }

@@ -1,0 +1,50 @@
+//! What a controller finds of the one before it, and whether it can go on with that: asked at the start, and by who only checks a configuration.
+
+use super::config::FleetConfig;
+use super::{FleetStartError, hosts, making, routes};
+use crate::kept;
+use forebay_actuate::secrets;
+use forebay_control::response::{Journal, Responses};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Where the journal is.
+pub(super) fn journal_file(state: &Path) -> PathBuf {
+    state.join("responses.json")
+}
+
+/// The journal; `None` where there is none.
+///
+/// # Errors
+/// [`FleetStartError`] if it is not understood, or nothing could bring the clients of a volume back that it tells of.
+pub(super) fn journal(config: &FleetConfig) -> Result<Option<Journal>, FleetStartError> {
+    let path = journal_file(&config.state);
+    let kept = kept::read::<Journal>(&path).map_err(|reason| FleetStartError::State { path, reason })?;
+    let Some(journal) = kept else { return Ok(None) };
+    let has_no_route =
+        |name: &str| config.volume.iter().any(|volume| volume.name == name && volume.route.is_none());
+    if let Some(volume) = journal.on_appliances().find(|name| has_no_route(name)) {
+        let holds = journal.appliances_of(volume);
+        return Err(FleetStartError::RouteGone { volume: volume.to_owned(), holds });
+    }
+    Ok(Some(journal))
+}
+
+/// Whether a controller that is started with this could go on where the one before it ended. Nothing is changed, and a controller may be running.
+///
+/// Who may not read the journal is not refused: its owner is, at the start. Whether it was read.
+///
+/// # Errors
+/// [`FleetStartError`], as [`super::Fleet::start`] has it.
+pub(super) fn check(config: &FleetConfig) -> Result<bool, FleetStartError> {
+    let found = secrets::read(&journal_file(&config.state));
+    if found.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        return Ok(false);
+    }
+    if let Some(journal) = journal(config)? {
+        let routes =
+            routes(config, |_, volume| making::draining(volume, making::route(config, volume).as_deref()));
+        Responses::recover(journal, config.response, hosts(config), routes)?;
+    }
+    Ok(true)
+}
