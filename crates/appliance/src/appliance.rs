@@ -15,7 +15,7 @@ use crate::driver::{
     Acceptor, AcceptorHandle, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, Inbox, Listener,
     ListenerConfig, Message, TlsAcceptor, VolumeFlash, Worker,
 };
-use crate::service::{Directory, DirectoryEntry, Lease, NAME_BYTES_MAX, ServiceLimits, new_run};
+use crate::service::{Directory, DirectoryEntry, Entrance, Lease, NAME_BYTES_MAX, ServiceLimits, new_run};
 use crate::slab::SlabKey;
 use crate::volume::{
     ClientAddress, FlashPlacing, ListedBlock, ListingPiece, Prewarm, PrewarmPlan, VolumeMachine,
@@ -490,6 +490,17 @@ impl Appliance {
         };
         let fenced = answer.recv().map_err(|_| CommandError::Worker(WorkerGone { worker }))?;
         fenced.map_err(|source| LeaseError::Fence { name: owned(), source })
+    }
+
+    /// Whether a client is connected to the volume `name` by this entrance. By an epoch nobody is where there is no lease.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn is_entered_by(&self, name: &str, entrance: Entrance) -> Result<bool, CommandError> {
+        let entry = self.entry(name)?;
+        let (reply, answer) = sync_channel(1);
+        self.inbox(entry.worker).send(Message::IsEnteredBy { volume: entry.volume, entrance, reply });
+        answer.recv().map_err(|_| WorkerGone { worker: entry.worker }.into())
     }
 
     /// What is known of one volume. `end_interval` starts a new interval of latencies; of several observers only one, the

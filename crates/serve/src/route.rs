@@ -9,7 +9,7 @@ use crate::config::{Config, OriginConfig, OriginTls, VolumeConfig, is_readable_b
 use crate::daemon::{Shared, begin};
 use crate::kept;
 use crate::origins::OriginFailure;
-use forebay_appliance::{BoundAddress, CommandError, RetargetFailure, RetargetOptions};
+use forebay_appliance::{BoundAddress, CommandError, Entrance, RetargetFailure, RetargetOptions};
 use forebay_nbd::{Transport, Uri};
 use forebay_origin::{NbdOriginOptions, Origin, OriginState};
 use forebay_units::{Secret, with_causes};
@@ -329,6 +329,11 @@ fn of(shared: &Shared, volume: &str) -> Option<Route> {
     }))
 }
 
+/// Whether the one to whom the change with this number sends the volume comes back to it by one hop: who is made for a change names its number at the origin, and numbers are used once.
+fn has_client_of(shared: &Shared, volume: &str, epoch: u64) -> bool {
+    shared.appliance.is_entered_by(volume, Entrance::Epoch(epoch)).unwrap_or(false)
+}
+
 /// Whether the origin that the volume goes to is not used any more, whatever answers there.
 fn has_failed(shared: &Shared, volume: &str) -> bool {
     let seen = shared.appliance.observe(volume, false);
@@ -368,6 +373,13 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     if leads_back(&uri, itself, shared.appliance.listeners()) {
         let expected = "an export that leads to its data elsewhere: that one is the volume itself";
         return Err(refused("to", format!("`{}`", uri.shown()), expected.to_owned()));
+    }
+    if epoch > now.epoch && has_client_of(shared, volume, epoch) {
+        let expected = format!(
+            "an export that leads to its data elsewhere: a client is connected to the volume here that names epoch {epoch}, as who is to be sent there does, so that requests would come back for ever; the \
+             route is to be that of the volume's proxy, not of the storage side"
+        );
+        return Err(refused("to", format!("`{}`", uri.shown()), expected));
     }
     let configured = shared.books.routes().configured(itself).clone();
     let is_absent = shared.state().absent.contains_key(volume);

@@ -76,6 +76,8 @@ pub(crate) enum Message {
     Command { volume: SlabKey, command: VolumeCommand },
     /// Let only in whom the lease admits; answers when nothing of the others is at the origin any more.
     Fence { volume: SlabKey, lease: Lease, timeout: Duration, reply: SyncSender<Result<(), FenceError>> },
+    /// Whether a client is there by this entrance.
+    IsEnteredBy { volume: SlabKey, entrance: Entrance, reply: SyncSender<bool> },
     /// Hold a volume: answers when nothing is at its origin, which is left on these terms, or why that is not to be had. It goes on by itself when the time is over.
     Hold { volume: SlabKey, leave: Leave, timeout: Duration, reply: SyncSender<Result<Nanos, RetargetError>> },
     /// A volume that is held goes on, with another origin if there is one; answers with the old origin, and how long it was held.

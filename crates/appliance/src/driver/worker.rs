@@ -555,6 +555,9 @@ impl Worker {
                 let deadline = now.saturating_add(timeout.into());
                 self.fencing.push(Fencing { volume, lease, deadline, reply });
             }
+            Message::IsEnteredBy { volume, entrance, reply } => {
+                let _ = reply.send(self.service.is_entered_by(volume, entrance));
+            }
             Message::Hold { volume, leave, timeout, reply } => {
                 self.hold(volume, leave, now, now.saturating_add(timeout.into()), reply);
             }

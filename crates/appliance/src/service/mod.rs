@@ -281,6 +281,13 @@ impl Service {
         self.volumes.get(volume).and_then(|entry| entry.lease)
     }
 
+    /// Whether a client is connected to the volume by this entrance.
+    pub fn is_entered_by(&self, volume: SlabKey, entrance: Entrance) -> bool {
+        self.connections
+            .iter()
+            .any(|(_, c)| (c.volume, c.entrance) == (volume, entrance) && c.closing.is_none())
+    }
+
     /// How many requests of clients whom the volume's lease does not admit have not been answered by the origin; those of clients that
     /// left are among them.
     pub fn fenced_in_flight(&self, volume: SlabKey) -> usize {

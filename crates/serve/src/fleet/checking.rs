@@ -3,7 +3,8 @@
 use super::config::{FleetConfig, unfit};
 use super::tables::{HostTable, PrometheusTable, ProviderTable, RouteTable, VolumeTable, ten_seconds};
 use crate::config::{
-    BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, memory_total, trouble_of_socket,
+    BLOCK_SIZE_MAX, Finding, NAME_BYTES_MAX, SOCKET_BYTES_MAX, is_name, is_same_file, memory_total,
+    trouble_of_socket,
 };
 use crate::kept::beside;
 use forebay_actuate::api::ApiAddress;
@@ -391,10 +392,59 @@ fn volumes(config: &FleetConfig, noted: &mut Noted) {
         if let Some(found) = volume.watch.as_ref().and_then(nobody_at) {
             noted.add(of("watch"), found, "where the storage side answers");
         }
+        for (key, found, expected) in own_ways(config, volume) {
+            noted.add(of(key), found, expected);
+        }
         if volume.watch.is_none() && volume.prometheus.is_none() {
             let expected = "one of them: who tells of the volume?";
             noted.add(of("watch"), "absent, as is `prometheus`", expected);
         }
+    }
+}
+
+/// Daemons that are asked what only another one can do: the key, what it is, and what it may be.
+fn own_ways(config: &FleetConfig, volume: &VolumeTable) -> Vec<(&'static str, String, &'static str)> {
+    let server = match &volume.route {
+        Some(RouteTable::Proxy { server, .. }) => Some(server),
+        _ => None,
+    };
+    let own = [Some(ApiAddress::Unix(config.socket.clone())), config.listen.map(ApiAddress::Tcp)];
+    let is_own = |address: &ApiAddress| own.iter().flatten().any(|own| is_same_place(own, address));
+    let mut wrong = Vec::new();
+    for (key, address) in [("watch", volume.watch.as_ref()), ("route.server", server)] {
+        if let Some(address) = address.filter(|address| is_own(address)) {
+            let found = format!("`{address}`, where this controller answers itself");
+            let expected =
+                if key == "watch" { "where the storage side answers" } else { "where the proxy answers" };
+            wrong.push((key, found, expected));
+        }
+    }
+    // Of one daemon that is both a proxy and somebody's storage side it is another volume.
+    let is_one_volume = volume.name == volume.origin.export;
+    if let (Some(server), Some(watch)) = (server, &volume.watch)
+        && is_one_volume
+        && is_same_place(server, watch)
+    {
+        let found = format!(
+            "`{server}`, which is the storage side's own (`watch`): its appliance would be its own origin, and clients wait for ever"
+        );
+        wrong.push(("route.server", found, "where the volume's permanent proxy answers"));
+    }
+    wrong
+}
+
+/// Whether whoever is asked at one of these is asked at the other, as far as that can be told from here.
+fn is_same_place(one: &ApiAddress, other: &ApiAddress) -> bool {
+    match (one, other) {
+        (ApiAddress::Tcp(one), ApiAddress::Tcp(other)) => {
+            (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
+        }
+        (ApiAddress::Unix(one), ApiAddress::Unix(other)) => {
+            // Whoever answers there may not have been started yet.
+            let place = |path: &Path| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+            is_same_file(one, other) || place(one).is_some_and(|one| Some(one) == place(other))
+        }
+        _ => false,
     }
 }
 

@@ -392,6 +392,54 @@ fn appliances_at_one_port_to_which_addresses_move_are_kept_apart() {
 }
 
 /// Appliances begin in folders of their own, and proxies are told paths.
+/// The storage side would send the volume to an appliance whose origin it is.
+#[test]
+fn a_route_by_the_storage_side_itself_or_by_the_controller_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(folder.path(), folder.path().join("here")).unwrap();
+    let found = |watch: &str, server: &str, export: &str| -> Vec<String> {
+        let mut config = config(folder.path(), MOVED);
+        let place = |text: &str| match text.strip_prefix("unix:") {
+            Some(path) => ApiAddress::Unix(folder.path().join(path)),
+            None => text.parse().unwrap(),
+        };
+        config.listen = Some("127.0.0.1:9810".parse().unwrap());
+        config.volume[0].watch = Some(place(watch));
+        config.volume[0].origin.export = export.to_owned();
+        config.volume[0].route = Some(RouteTable::Proxy { server: place(server), token: None });
+        let problems = config.check().err().map(|error| error.problems).unwrap_or_default();
+        problems.into_iter().map(|problem| format!("{}: {}", problem.key, problem.message)).collect()
+    };
+    for (watch, server) in [
+        ("unix:watch.sock", "unix:watch.sock"),
+        ("unix:watch.sock", "unix:here/watch.sock"),
+        ("10.0.0.1:80", "10.0.0.1:80"),
+        ("10.0.0.1:80", "[::ffff:10.0.0.1]:80"),
+    ] {
+        let found = found(watch, server, "db");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("volume[0].route.server: ") && found[0].contains("the storage side's own"),
+            "{found:?}"
+        );
+    }
+    // Others, and another volume of one daemon.
+    assert_eq!(found("10.0.0.1:80", "10.0.0.1:81", "db"), [""; 0]);
+    assert_eq!(found("10.0.0.1:80", "10.0.0.1:80", "disk"), [""; 0]);
+    for own in ["unix:control.sock", "127.0.0.1:9810"] {
+        let found = [found(own, "unix:proxy.sock", "db"), found("unix:watch.sock", own, "db")].concat();
+        let told = format!("{found:?}");
+        assert!(
+            found.len() == 2 && told.matches("where this controller answers itself").count() == 2,
+            "{told}"
+        );
+        assert!(
+            found[0].starts_with("volume[0].watch: ") && found[1].starts_with("volume[0].route.server: "),
+            "{told}"
+        );
+    }
+}
+
 #[test]
 fn paths_are_absolute_although_the_file_is_named_from_here() {
     let folder = tempfile::tempdir_in(".").unwrap();

@@ -110,6 +110,32 @@ fn a_volume_is_not_sent_to_itself() {
     assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
 }
 
+/// A controller of which `route` names the storage side itself has it send the volume to an appliance in front of it.
+#[test]
+fn a_volume_is_not_sent_to_who_comes_to_it_for_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let memory = OriginConfig::Memory { size: Bytes::mib(1) };
+    let mut leased = config(&folder.path().join("storage"), memory);
+    leased.leases = Some(folder.path().join("leases.json"));
+    let storage = Daemon::start(leased).unwrap();
+    let at_storage = storage.uris("db").remove(0);
+    let under = |epoch: u64| export(&at_storage.replace("/db", &format!("/db@{epoch}")));
+    let appliance = Daemon::start(config(&folder.path().join("appliance"), under(7))).unwrap();
+    let through = appliance.uris("db").remove(0);
+    let mut client = Client::connect(&at_storage);
+    client.write(0, vec![6; 4096]).unwrap();
+    let (status, refused) =
+        send(&storage, &serde_json::json!({ "to": through, "epoch": 7, "settled": true }));
+    let told = refused["error"].as_str().unwrap_or_default();
+    assert!(
+        status == 400 && told.contains("is connected to the volume here that names epoch 7"),
+        "{refused}"
+    );
+    assert_eq!(client.read(0, 4096).unwrap(), vec![6; 4096]);
+    appliance.shutdown();
+    storage.shutdown();
+}
+
 #[test]
 fn a_volume_that_was_sent_back_goes_where_the_configuration_says_now() {
     let folder = tempfile::tempdir().unwrap();
