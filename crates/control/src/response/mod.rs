@@ -111,7 +111,7 @@ pub struct ResponseStatus {
     pub volume: VolumeId,
     /// A word for the step that it is at.
     pub step: &'static str,
-    /// Where its clients are, as far as is known: `original`, `appliance`, or `unknown` while they are being switched.
+    /// Where its clients are, as far as is known: `original`, `appliance`, or `unknown` from the order to switch or fence until that is known to be done, for however long that is.
     pub route: &'static str,
     /// The appliance, where there is one.
     pub appliance: Option<ApplianceId>,
@@ -129,6 +129,10 @@ pub struct ResponseStatus {
     pub hindered: Option<String>,
     /// Why the appliance that serves clients has nothing of the origin.
     pub origin_trouble: Option<String>,
+    /// How long the way of clients was dead when an appliance of theirs last did not answer any more, at most: from its last answer until they were switched to the original
+    /// route. `None` where that was not since the controller's start.
+    #[serde(skip)]
+    pub outage: Option<Nanos>,
 }
 
 /// All responses; see the module's page.

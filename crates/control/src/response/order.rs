@@ -166,7 +166,7 @@ pub enum Outcome {
     },
     /// The clients are switched.
     Switched {
-        /// For how long neither path answered.
+        /// For how long requests were held, at most; what the old path did not answer before is not in it.
         pause: Nanos,
     },
     /// It had no effect and will have none.

@@ -50,7 +50,7 @@ impl Way {
 pub(super) struct Switches {
     pub(super) to_appliance: u64,
     pub(super) to_original: u64,
-    /// How long neither path answered in the last one, at most.
+    /// How long requests were held in the last one, as who moved the clients says. Not what the path that they left did not answer before.
     pub(super) pause_last: Option<Nanos>,
     pub(super) pause_max: Option<Nanos>,
 }

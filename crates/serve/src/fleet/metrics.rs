@@ -264,7 +264,7 @@ fn responses<'a>(text: &mut Text, config: &'a FleetConfig, volumes: &[Volume<'a>
     let moved = moved(volumes);
     let help = "1 under the word for the step that the volume's response is at, which `forebay status` has.";
     words(text, &moved, ("forebay_volume_step", help), "step", |of| Some(response(of)?.step));
-    let help = "1 under where the volume's clients are: original, appliance, or unknown while they are being switched.";
+    let help = "1 under where the volume's clients are: original, appliance, or unknown from the order to switch or fence until that is known to be done.";
     words(text, &moved, ("forebay_volume_route", help), "route", |of| Some(response(of)?.route));
     let help = "1 under the host of the volume's appliance, where it has one.";
     let host = |of: HostId| &*config.host[of.0 as usize].name;
@@ -318,13 +318,17 @@ fn events(text: &mut Text, volumes: &[Volume<'_>], state: &FleetState) {
             text.sample(name, &[("volume", &volume.name), ("to", to)], count as f64);
         }
     }
-    let help = "How long neither path answered in the last re-route, at most.";
+    let help = "How long requests were held for the last re-route, by whoever moved the clients: not for how long the path that they left was dead before.";
     gauge(text, &moved, ("forebay_volume_switch_pause_seconds", help), |(_, moved)| {
         moved.switches.pause_last.map(Nanos::as_secs_f64)
     });
     let help = "The longest of these pauses.";
     gauge(text, &moved, ("forebay_volume_switch_pause_max_seconds", help), |(_, moved)| {
         moved.switches.pause_max.map(Nanos::as_secs_f64)
+    });
+    let help = "How long clients had no answer when an appliance of the volume last died, at most: from its last answer until they were on the original route.";
+    gauge(text, &moved, ("forebay_volume_outage_seconds", help), |of| {
+        Some(response(of)?.outage?.as_secs_f64())
     });
 }
 
@@ -419,6 +423,7 @@ mod tests {
             why: None,
             hindered: None,
             origin_trouble: None,
+            outage: Some(Nanos::millis(3_400)),
         };
         let of = |volume: &str, count| BTreeMap::from([(volume.to_owned(), count)]);
         FleetState {
@@ -515,6 +520,7 @@ forebay_volume_switches_total{volume="db",to="appliance"} 2
 forebay_volume_switches_total{volume="db",to="original"} 1
 forebay_volume_switch_pause_seconds{volume="db"} 0.003
 forebay_volume_switch_pause_max_seconds{volume="db"} 0.04
+forebay_volume_outage_seconds{volume="db"} 3.4
 "#;
 
     #[test]

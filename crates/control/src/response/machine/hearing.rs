@@ -21,6 +21,10 @@ impl Response {
                 leaving.doubted = false;
                 leaving.healthy = matches!(outcome, Outcome::Healthy { .. });
                 leaving.deserted = matches!(outcome, Outcome::Healthy { has_clients: false, .. });
+                match leaving.healthy {
+                    true => self.outage.answers(shared.now),
+                    false => self.outage.begin(),
+                }
             }
             Asked::Resize(cache) => match outcome {
                 Outcome::Done => {
@@ -60,6 +64,7 @@ impl Response {
         match outcome {
             Outcome::Healthy { cache, has_clients, origin_trouble } if cache >= self.placed().cache_least => {
                 self.probes_failed = 0;
+                self.outage.answers(shared.now);
                 self.origin_trouble = origin_trouble;
                 // Who moves them keeps their connection; those of an address come and go.
                 let are_gone = !has_clients && self.route().draining == Draining::ByItself;
@@ -78,6 +83,7 @@ impl Response {
                 self.probes_failed += 1;
                 if self.probes_failed >= shared.rules.probe_failures.max(1) {
                     let why = format!("it does not answer: {}", why(&other));
+                    self.outage.begin();
                     self.fail(&why, shared);
                     self.leave(&why, false, shared);
                 }
@@ -280,6 +286,7 @@ impl Response {
                 } else {
                     self.end(shared);
                 }
+                self.outage.end(shared.now);
             }
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);

@@ -91,6 +91,7 @@ impl Response {
 
     pub(super) fn arrive(&mut self, shared: &mut Shared) {
         self.failures = 0;
+        self.outage.answers(shared.now);
         self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
         self.go(Phase::Serving, shared);
         if let Some(record) = shared.records.get_mut(&self.placed().host) {

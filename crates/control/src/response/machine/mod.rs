@@ -12,6 +12,7 @@
 mod hearing;
 mod lapse;
 mod leaving;
+mod outage;
 mod phase;
 mod recovering;
 
@@ -24,6 +25,7 @@ use super::{
 use crate::decision::{DecisionKind, Fact, ZoneRange};
 use crate::inventory::{HostId, VolumeId};
 use forebay_units::{Bytes, Nanos};
+use outage::Outage;
 use phase::{Leaving, Placed};
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +97,8 @@ pub(super) struct Response {
     probes_deserted: u32,
     #[serde(skip)]
     resize_from: Nanos,
+    #[serde(skip)]
+    outage: Outage,
     /// When the lease may be raised again next.
     #[serde(skip)]
     raise_from: Nanos,
@@ -135,6 +139,7 @@ impl Response {
             origin_trouble: None,
             probes_deserted: 0,
             resize_from: Nanos::ZERO,
+            outage: Outage::default(),
             raise_from: Nanos::ZERO,
             hindrance: None,
             said: String::new(),
@@ -244,6 +249,7 @@ impl Response {
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
             hindered,
             origin_trouble: self.origin_trouble.clone(),
+            outage: self.outage.last(),
         }
     }
 

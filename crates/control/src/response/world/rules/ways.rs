@@ -2,6 +2,46 @@
 
 use super::*;
 
+/// Who has a dead appliance in front of a volume waits for longer than for the switch alone.
+#[test]
+fn the_outage_of_an_appliance_that_died_counts_from_its_last_answer() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 20);
+    responses.give_back(VOLUME, "its load is low");
+    ordered(&mut world, &mut responses, 20, |_| None);
+    assert_eq!(
+        (status(&responses).step, status(&responses).outage),
+        ("original route", None),
+        "none was dead"
+    );
+    wanted(&mut world, &mut responses, CACHE, 20);
+    assert_eq!(status(&responses).step, "serving");
+    let (dies, mut asked, mut switched) = (world.now + 10_100, 0, 0);
+    while switched == 0 {
+        world.pass(250);
+        assert!(world.now < dies + 60_000, "clients are left on it");
+        if world.now >= dies {
+            world.machines.remove(&ApplianceId(2));
+        }
+        world.tell_reports(&mut responses);
+        if status(&responses).outage.is_some() {
+            switched = world.now;
+        }
+        for order in responses.step(world.clock()) {
+            if world.now < dies && order.what.word() == "probe" {
+                asked = world.now;
+            }
+            world.take(order);
+        }
+    }
+    let outage_ms = status(&responses).outage.expect("it died").0 / 1_000_000;
+    // From the answer to the last probe that it had.
+    let most = switched - asked;
+    assert!(outage_ms <= most && outage_ms + 500 >= most, "{outage_ms} ms of {most} ms");
+    // Three in a row were not answered, a second apart.
+    assert!(outage_ms > 2_000, "{outage_ms}");
+}
+
 #[test]
 fn why_a_cache_went_is_told_and_stands_until_there_is_another() {
     let (mut world, mut responses) = there(Draining::ByItself, true);
