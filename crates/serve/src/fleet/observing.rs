@@ -104,6 +104,9 @@ impl Observer {
         let (sides, own) = self.ask(config, responses, carriers, within);
         for (index, ((volume, ears), own)) in config.volume.iter().zip(&mut self.ears).zip(own).enumerate() {
             let id = id_of(index);
+            if volume.watch.is_some() {
+                ears.doubt.asks(on_appliance(responses, id));
+            }
             let news = match volume.watch() {
                 Some(watch) => {
                     if responses.status(id).is_some_and(|status| status.route == "unknown") {
@@ -197,8 +200,7 @@ impl Observer {
                     Some(watch) => {
                         let side = sides.entry(watch.address.to_string());
                         side.or_insert_with(|| beside(scope, move || intervals(&watch, within)));
-                        let status = responses.status(id).filter(|status| status.route == "appliance");
-                        status.and_then(|status| status.appliance).map(|appliance| {
+                        on_appliance(responses, id).map(|appliance| {
                             let control = carriers.control_of(appliance);
                             let name = &volume.name;
                             beside(scope, move || {
@@ -215,7 +217,12 @@ impl Observer {
     }
 }
 
-/// The appliance that a volume's clients are on, in words.
+/// The appliance that a volume's clients are on, if they are on one.
+fn on_appliance(responses: &Responses, id: VolumeId) -> Option<ApplianceId> {
+    responses.status(id).filter(|status| status.route == "appliance")?.appliance
+}
+
+/// The same in words.
 fn appliance(config: &FleetConfig, responses: &Responses, id: VolumeId) -> String {
     let status = responses.status(id);
     let on = status.and_then(|status| Some((status.appliance?, status.host?)));

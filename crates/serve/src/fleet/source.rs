@@ -1,6 +1,7 @@
 //! Where a controller of a fleet hears of a volume, and what to make of sources that stop, begin anew or tell what cannot be: nothing.
 
 use crate::observed::{Intervals, SCHEMA, VolumeIntervals};
+use forebay_control::response::ApplianceId;
 use forebay_control::{VolumeId, VolumeObservation};
 use forebay_units::Nanos;
 
@@ -102,6 +103,8 @@ pub(super) struct Doubt {
     /// When there was last something good.
     heard: Nanos,
     told: Option<String>,
+    /// Who was asked last: an appliance, or the storage side.
+    asked: Option<ApplianceId>,
     /// When there was last something wrong with what it tells.
     wrong: Option<Nanos>,
     is_wrong: bool,
@@ -139,6 +142,14 @@ impl Doubt {
                 (self.wrong, self.unproven) = (Some(now), self.proof);
                 self.say(reason)
             }
+        }
+    }
+
+    /// Whom it is asked of now. What is wrong with somebody else is not what is wrong with it.
+    pub(super) fn asks(&mut self, whom: Option<ApplianceId>) {
+        let is_another = std::mem::replace(&mut self.asked, whom) != whom;
+        if let Some(told) = self.told.as_mut().filter(|_| is_another) {
+            *told = "nothing new is heard of it since its clients were moved".to_owned();
         }
     }
 
@@ -295,6 +306,27 @@ mod tests {
         assert!(at(6, garbage(118)).is_some() && at(6, garbage(9)).is_none());
         assert_eq!(at(7, Ok(true)).as_deref(), Some("what is heard of it is good again"));
         assert_eq!(at(8, Ok(true)), None);
+    }
+
+    /// An appliance that died is not told of once another one is in its place.
+    #[test]
+    fn what_is_wrong_is_told_of_whom_it_is_asked_of_now() {
+        let mut doubt = Doubt::default();
+        let at = |doubt: &mut Doubt, whom: Option<u64>, heard| {
+            doubt.asks(whom.map(ApplianceId));
+            let told = doubt.judge(Nanos::secs(1), Nanos::secs(3), heard);
+            (told, doubt.trouble().map(str::to_owned))
+        };
+        let dead = |which| Err(format!("appliance {which} on h{which}: no daemon answers"));
+        assert_eq!(at(&mut doubt, Some(1), Ok(true)), (None, None));
+        let (said, _) = at(&mut doubt, Some(1), dead(1));
+        assert_eq!(said.as_deref(), Some("appliance 1 on h1: no daemon answers"));
+        let moved = Some("nothing new is heard of it since its clients were moved".to_owned());
+        for whom in [None, None, Some(2)] {
+            assert_eq!(at(&mut doubt, whom, Ok(false)), (None, moved.clone()));
+        }
+        assert!(at(&mut doubt, Some(2), dead(2)).1.is_some_and(|told| told.starts_with("appliance 2 on h2")));
+        assert_eq!(at(&mut doubt, Some(2), Ok(true)).1, None);
     }
 
     #[test]
