@@ -28,7 +28,7 @@ pub(crate) struct RouteArgs {
     /// The number of the change; one lower than the last is refused [default: the last one's]
     #[arg(long, requires = "to", value_parser = whole::<u64>(ANY))]
     epoch: Option<u64>,
-    /// The old way was fenced (`forebay lease`): leave it at once, also if it does not answer. Changes that it was sent and has not answered fail
+    /// The old way was fenced (`forebay lease`): leave it at once, also if it does not answer. Changes that it was sent and has not answered are asked of the new way; with `--drop-cache` they fail
     #[arg(long, requires = "to")]
     settled: bool,
     /// Forget what is cached
