@@ -56,7 +56,7 @@ pub struct InterferingPair {
     pub aggressor: String,
     /// Who waits for it.
     pub victim: String,
-    /// `changes` where load and latency change together, `step` where both took one step at the same time.
+    /// `changes` where load and latency go together, in changes or in levels, `step` where both took one step at the same time.
     pub evidence: String,
     /// How much, 0 to 1.
     pub score: f64,

@@ -73,13 +73,13 @@ impl Default for InterferenceRules {
 /// What is known about an aggressor and a victim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Interference {
-    /// Load and latency change together.
+    /// Load and latency go together, in changes or in levels.
     Correlated(Correlation),
     /// Both took one step, at the same time, and do not change together otherwise.
     Stepped(Step),
     /// The history says nothing (too short or too constant), but they are configured to share an origin.
     SharedOrigin,
-    /// Both vary and do not change together.
+    /// Both vary and do not go together.
     Absent(Correlation),
     /// The history says nothing, and nothing is known to be shared.
     Unknown,
@@ -92,7 +92,7 @@ impl Interference {
     }
 }
 
-/// How strongly two series change together.
+/// How strongly two series go together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Correlation {
     /// Mean of both coefficients; negative where either says nothing positive.
