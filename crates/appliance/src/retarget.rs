@@ -127,7 +127,10 @@ impl Appliance {
         let compared = match options.settled || left().is_zero() {
             true if options.settled => Ok(()), // An origin that was fenced cannot be compared with.
             true => Err(RetargetError::TooLate),
-            false => compare(&*entry.origin, &*origin, sampled(size, block_bytes), left()),
+            false => {
+                let is_lost = || is_lost(&*entry.origin, &options);
+                compare(&*entry.origin, &*origin, sampled(size, block_bytes), left(), &is_lost)
+            }
         };
         let new = compared.is_ok().then(|| origin.clone());
         // Under the lock, so that the directory has the origin of who was last.
@@ -195,12 +198,13 @@ impl CompletionSink for Answers {
     }
 }
 
-/// Reads `ranges` on both origins; an error if one of them reads otherwise on one than on the other.
+/// Reads `ranges` on both origins; an error if one of them reads otherwise on one than on the other, or the old one `is_lost` before it has answered.
 fn compare(
     old: &dyn Origin,
     new: &dyn Origin,
     ranges: Vec<ByteRange>,
     within: Duration,
+    is_lost: &dyn Fn() -> bool,
 ) -> Result<(), RetargetError> {
     let deadline = Instant::now() + within;
     let (sender, answers) = channel();
@@ -213,9 +217,18 @@ fn compare(
     }
     let mut read: Vec<Option<Vec<u8>>> = vec![None; 2 * ranges.len()];
     for _ in 0..read.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let late = || RetargetError::NotCompared { reason: "they did not answer in time".to_owned() };
-        let answer = answers.recv_timeout(left).map_err(|_| late())?;
+        let answer = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match answers.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok(answer) => break answer,
+                Err(_) if is_lost() => return Err(RetargetError::NobodyThere),
+                Err(_) if left <= LOOK_EVERY => {
+                    let reason = "they did not answer in time".to_owned();
+                    return Err(RetargetError::NotCompared { reason });
+                }
+                Err(_) => {}
+            }
+        };
         let data = answer.result.map_err(|error| RetargetError::NotCompared { reason: error.to_string() })?;
         read[answer.id.0 as usize] = Some(data);
     }
@@ -251,9 +264,9 @@ mod tests {
         };
         let ranges = || vec![ByteRange::new(0, 4096), ByteRange::new(8192, 4096)];
         let within = Duration::from_secs(5);
-        assert_eq!(compare(&image(1), &image(1), ranges(), within), Ok(()));
+        assert_eq!(compare(&image(1), &image(1), ranges(), within, &|| false), Ok(()));
         assert_eq!(
-            compare(&image(1), &image(2), ranges(), within),
+            compare(&image(1), &image(2), ranges(), within, &|| false),
             Err(RetargetError::OtherData { at: 8192 })
         );
     }
