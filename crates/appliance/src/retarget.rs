@@ -146,6 +146,21 @@ impl Appliance {
         Ok(Retargeted { pause: pause.into(), drain: drain.into(), old })
     }
 
+    /// Waits, for at most `within`, until the origin has answered all changes that it is asked because one that was left, `settled`, may have made them or not; how many
+    /// parts of them are still out. Until then others who write the same blocks by another way, and have seen them made, may be overwritten by them.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn await_asked_again(&self, name: &str, within: Duration) -> Result<usize, CommandError> {
+        let (told, answer) = channel();
+        let asked_again = self.run(name, move |machine, _| machine.when_none_is_asked_again(told))?;
+        match answer.recv_timeout(within) {
+            Ok(()) => Ok(0),
+            Err(RecvTimeoutError::Timeout) => Ok(asked_again),
+            Err(RecvTimeoutError::Disconnected) => Err(CommandError::Unknown { name: name.to_owned() }),
+        }
+    }
+
     /// Flushes the origin before clients wait for that, so that little is left to flush when they do.
     fn flush_ahead(
         &self,

@@ -549,7 +549,9 @@ async fn change_route(
                         ..
                     }) => StatusCode::BAD_GATEWAY,
                     RouteError::Kept(_) | RouteError::Unsettled { .. } => StatusCode::CONFLICT,
-                    RouteError::NotKept { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+                    RouteError::NotKept { .. } | RouteError::AskedAgain { .. } => {
+                        StatusCode::INTERNAL_SERVER_ERROR
+                    }
                 };
                 error(status, &wrong.to_string())
             }

@@ -82,7 +82,7 @@ pub struct Routed {
     pub drain_s: f64,
 }
 
-/// Why a volume goes where it went before, but for [`RouteError::NotKept`].
+/// Why a volume goes where it went before, but for [`RouteError::NotKept`] and [`RouteError::AskedAgain`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RouteError {
@@ -121,6 +121,15 @@ pub enum RouteError {
     Unsettled {
         /// Which.
         volume: String,
+    },
+    /// It goes the new way, which has not answered what is asked of it again.
+    #[error(
+        "the volume goes there, and {parts} requests for changes are still out there that the way before it may have made already: whoever writes the same blocks by another way may \
+         be overwritten by them; ask for the same again to hear when they are answered"
+    )]
+    AskedAgain {
+        /// How many requests.
+        parts: usize,
     },
     /// It goes the new way, and a restart would not.
     #[error("the volume goes there, but the file of routes `{path}` cannot be written: {reason}")]
@@ -435,7 +444,13 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
             reason: error.to_string(),
         })?;
     }
-    Ok(routed)
+    // Whoever ordered this may let others write behind the answer, and they see what the way before has made.
+    match shared.appliance.await_asked_again(volume, within.saturating_sub(began.elapsed())) {
+        Ok(0) => Ok(routed),
+        Ok(parts) => Err(RouteError::AskedAgain { parts }),
+        Err(CommandError::Unknown { .. }) => Err(unknown()),
+        Err(error) => Err(RetargetFailure::from(error).into()),
+    }
 }
 
 #[cfg(test)]

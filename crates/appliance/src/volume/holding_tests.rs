@@ -200,6 +200,54 @@ fn a_change_that_a_fenced_origin_may_have_made_is_made_by_the_next() {
     assert_eq!(replies(&mut machine), [(2, Ok(vec![]))]);
 }
 
+/// Whoever lets others write by another way waits for it: they see what the first way made, and would be overwritten.
+#[test]
+fn what_may_be_made_twice_is_awaited_by_who_asks() {
+    let mut machine = machine(10);
+    for at in 0..3 {
+        write(&mut machine, at, at * BLOCK, 512, 8);
+    }
+    let mut sent = submissions(&mut machine);
+    let traits = machine.settings_origin();
+    // A second way that may have made them changes nothing of it.
+    for _ in 0..2 {
+        machine.hold(SETTLED).unwrap();
+        for request in &sent {
+            let asked = Some(Box::new(request.operation.clone()));
+            fail(&mut machine, request, OriginError::OutcomeUnknown { context: String::new(), asked });
+        }
+        assert_eq!(submissions(&mut machine), []);
+        machine.change_origin(&traits);
+        sent = submissions(&mut machine);
+    }
+    let (told, answer) = channel();
+    assert_eq!((sent.len(), machine.when_none_is_asked_again(told)), (3, 3));
+    complete(&mut machine, &sent[0], 0);
+    // Whatever comes of it, it is over there.
+    fail(&mut machine, &sent[1], OriginError::Failed { errno: 5, context: String::new() });
+    assert!(answer.try_recv().is_err());
+    complete(&mut machine, &sent[2], 0);
+    assert_eq!(answer.try_recv(), Ok(()));
+    let (told, answer) = channel();
+    assert_eq!((machine.when_none_is_asked_again(told), answer.try_recv()), (0, Ok(())));
+}
+
+#[test]
+fn what_a_way_that_was_left_was_never_sent_is_not_awaited() {
+    let mut machine = machine(10);
+    write(&mut machine, 1, 0, 512, 8);
+    let sent = submissions(&mut machine);
+    machine.hold(SETTLED).unwrap();
+    let unsent = Some(Box::new(sent[0].operation.clone()));
+    fail(&mut machine, &sent[0], OriginError::Unreachable { context: String::new(), unsent });
+    submissions(&mut machine);
+    let traits = machine.settings_origin();
+    machine.change_origin(&traits);
+    assert_eq!(submissions(&mut machine).len(), 1);
+    let (told, answer) = channel();
+    assert_eq!((machine.when_none_is_asked_again(told), answer.try_recv()), (0, Ok(())));
+}
+
 /// It was to make durable what the fence made durable: a client that heard of it would take what it wrote for lost.
 #[test]
 fn a_flush_of_ours_that_a_fenced_origin_gives_up_is_no_error_of_any_client() {

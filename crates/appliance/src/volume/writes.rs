@@ -59,6 +59,8 @@ pub(crate) struct WritePart {
     pub(crate) kept: Option<Vec<u8>>,
     /// Gone once submitted.
     pub(crate) operation: Option<OriginOperation>,
+    /// A way that was left may have made it, and it is asked of the next one.
+    pub(crate) is_asked_again: bool,
 }
 
 /// The table of changes.
@@ -215,7 +217,7 @@ impl Write {
         };
         self.cursor = end;
         self.parts_pending += 1;
-        WritePart { write: key, range, kept: None, operation: Some(operation) }
+        WritePart { write: key, range, kept: None, operation: Some(operation), is_asked_again: false }
     }
 }
 

@@ -446,17 +446,57 @@ fn who_has_the_cache_dropped_reads_what_the_new_way_leads_to() {
     storage.shutdown();
 }
 
+/// A way to `origin` that answers no request of one kind.
+fn stuck(folder: &Path, origin: OriginConfig, delay: DelayParameters) -> Daemon {
+    let mut stuck = config(folder, origin);
+    stuck.volumes[0].layers = vec![LayerConfig::Delay(delay)];
+    stuck.limits.drain = Duration::from_millis(1);
+    Daemon::start(stuck).unwrap()
+}
+
+/// Who lets others write by another way behind the answer would have their changes overwritten: they see what the first way has made.
+#[test]
+fn who_sends_a_volume_elsewhere_hears_of_it_once_what_is_asked_again_is_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let storage = Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
+    let original = &storage.uris("db")[0];
+    let never = DelayParameters { write: Nanos::secs(3_600), ..DelayParameters::default() };
+    let [first, second] =
+        ["first", "second"].map(|name| stuck(&folder.path().join(name), export(original), never.clone()));
+    let daemon = Daemon::start(config(&folder.path().join("proxy"), export(&first.uris("db")[0]))).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    client.submit(OriginOperation::Write { offset: 4096, data: vec![7; 4096], fua: false });
+    eventually("the write is there", Duration::from_secs(20), || {
+        first.status().volumes[0].requests_in_flight == 1
+    });
+    let to = |way: &str, epoch: u64, within_s: f64| serde_json::json!({ "to": way, "epoch": epoch, "settled": true, "within_s": within_s });
+    // Asked of the second way it is not answered either, however often that is asked for.
+    for _ in 0..2 {
+        let (status, told) = send(&daemon, &to(&second.uris("db")[0], 1, 0.2));
+        let said = told["error"].as_str().unwrap_or_default();
+        assert!(status == 500 && said.contains("1 requests for changes are still out"), "{status} {told}");
+        let route = daemon.status().volumes.remove(0).route.unwrap();
+        assert_eq!((route.to.as_ref(), route.epoch), (Some(&second.uris("db")[0]), 1), "it goes there");
+    }
+    let (status, routed) = send(&daemon, &to(original, 2, 20.0));
+    assert_eq!(status, 200, "{routed}");
+    assert_eq!(std::fs::read(&image).unwrap()[4096..8192], vec![7; 4096]);
+    client.wait().unwrap();
+    for daemon in [daemon, first, second, storage] {
+        daemon.shutdown();
+    }
+}
+
 #[test]
 fn a_way_that_does_not_answer_is_left_once_it_is_fenced_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("db.img");
     std::fs::write(&image, vec![5; 1 << 20]).unwrap();
     let storage = Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
-    let mut stuck = config(&folder.path().join("stuck"), export(&storage.uris("db")[0]));
-    let delay = DelayParameters { read: Nanos::secs(3_600), ..DelayParameters::default() };
-    stuck.volumes[0].layers = vec![LayerConfig::Delay(delay)];
-    stuck.limits.drain = Duration::from_millis(1);
-    let stuck = Daemon::start(stuck).unwrap();
+    let never = DelayParameters { read: Nanos::secs(3_600), ..DelayParameters::default() };
+    let stuck = stuck(&folder.path().join("stuck"), export(&storage.uris("db")[0]), never);
     let daemon = Daemon::start(config(&folder.path().join("proxy"), export(&stuck.uris("db")[0]))).unwrap();
     let mut client = Client::connect(&daemon.uris("db")[0]);
     client.submit(OriginOperation::Read { range: ByteRange::new(0, 4096) });

@@ -255,13 +255,18 @@ impl VolumeMachine {
             // failed: it may be its only word of data that were lost before the fence, which another path would not repeat.
             Kind::Flush { .. } | Kind::HoldFlush { .. } => is_lost,
             Kind::Part(part) => {
+                let may_be_made = matches!(error, OriginError::OutcomeUnknown { .. });
                 let left = match error {
                     OriginError::Unreachable { unsent, .. } => unsent.take(),
                     OriginError::OutcomeUnknown { asked, .. } if !self.leave.drops_cache => asked.take(),
                     _ => None,
                 };
                 part.operation = left.map(|operation| *operation);
-                part.operation.is_some()
+                let goes_back = part.operation.is_some();
+                if goes_back && may_be_made && !std::mem::replace(&mut part.is_asked_again, true) {
+                    self.asked_again += 1;
+                }
+                goes_back
             }
             _ => false,
         };
@@ -270,6 +275,31 @@ impl VolumeMachine {
             self.queue.push_front(key);
         }
         goes_back
+    }
+
+    /// One that was asked again has ended.
+    pub(super) fn answered_again(&mut self) {
+        self.asked_again -= 1;
+        if self.asked_again == 0
+            && let Some(told) = self.none_asked_again.take()
+        {
+            let _ = told.send(());
+        }
+    }
+
+    /// How many parts of changes, which a way that was left may have made, were asked of the next one and have not ended: until then whoever writes the same blocks by another
+    /// way, and has seen them made, may be overwritten by them.
+    pub fn asked_again(&self) -> usize {
+        self.asked_again
+    }
+
+    /// The same; once there is none, `told` hears of it, if nobody else asks before that and the volume does not end first.
+    pub(crate) fn when_none_is_asked_again(&mut self, told: Sender<()>) -> usize {
+        match self.asked_again {
+            0 => drop(told.send(())),
+            _ => self.none_asked_again = Some(told),
+        }
+        self.asked_again
     }
 
     /// Flushes the origin ahead of a pause, so that little is left to flush when clients wait; `told` hears how that ended, if the volume does not end first. At most

@@ -188,6 +188,9 @@ pub struct VolumeMachine {
     hold: Option<Hold>,
     /// On which terms the origin is left, while it is held.
     leave: Leave,
+    /// Parts of changes that are asked again, and who is told once there is none.
+    asked_again: usize,
+    none_asked_again: Option<Sender<()>>,
     /// A flush failed, ours or that of a client that left, and no client has been told yet.
     owed_flush_error: Option<OwedError>,
     /// Flushes and questions about block status in flight.
@@ -258,6 +261,8 @@ impl VolumeMachine {
             flushes_ahead: 0,
             hold: None,
             leave: Leave::default(),
+            asked_again: 0,
+            none_asked_again: None,
             owed_flush_error: None,
             flushes: 0,
             statuses: 0,
@@ -487,7 +492,13 @@ impl VolumeMachine {
                 }
                 self.fill_ended(now, key, fill, completion.result);
             }
-            Kind::Part(part) => self.part_ended(now, part, completion.result),
+            Kind::Part(part) => {
+                let was_asked_again = part.is_asked_again;
+                self.part_ended(now, part, completion.result);
+                if was_asked_again {
+                    self.answered_again();
+                }
+            }
             Kind::Status { tag, range, one_extent } => {
                 self.status_ended(tag, range, one_extent, completion.result);
             }

@@ -31,6 +31,8 @@ pub(super) enum Stage {
     /// The proxy has this link to where it is to go.
     Opening(u64),
     Holding(u64),
+    /// It goes there, and waits for what it asks again there.
+    AskingAgain(Nanos),
 }
 
 /// An order under way.
@@ -249,6 +251,10 @@ impl World {
                 self.finish(id, Outcome::Stale { epoch });
             }
             Ok(lease) => {
+                let asked_again = self.proxy.and_then(|proxy| Some(self.machine(proxy)?.asked_again()));
+                if holder == LeaseHolder::Original && asked_again.is_some_and(|parts| parts > 0) {
+                    panic!("others are let in while the proxy asks again what they may have seen made");
+                }
                 // On disk before anybody is told.
                 self.lease = lease;
                 let state = self.nodes.get_mut(&node).expect("it is there");
@@ -291,9 +297,9 @@ impl World {
             };
             if to == self.route.0 {
                 self.route.1 = epoch;
-                self.changes_of_route.pop_front();
-                self.finish(id, Outcome::Switched { pause: Nanos::ZERO });
-                continue;
+                self.schedule(SWITCH_WITHIN_NS, Event::Deadline(id));
+                self.doing.get_mut(&id).expect("looked up above").stage = Stage::AskingAgain(Nanos::ZERO);
+                return self.check_asked_again(id, proxy);
             }
             let link = self.open_link(proxy, to);
             // However late it begins, it takes no longer than it was told.
@@ -372,6 +378,7 @@ impl World {
                 }
                 Stage::Opening(link) if self.proxy == Some(node) && self.is_open(link) => self.hold(id, link),
                 Stage::Holding(link) if self.proxy == Some(node) => self.check_held(id, link),
+                Stage::AskingAgain(_) if self.proxy == Some(node) => self.check_asked_again(id, node),
                 _ => {}
             }
         }
@@ -449,9 +456,18 @@ impl World {
         }
         self.route = (self.links[&link].to, epoch);
         self.course.switches += 1;
-        let pause = Nanos(self.now - self.doing[&id].began);
+        let doing = self.doing.get_mut(&id).expect("it switches");
+        doing.stage = Stage::AskingAgain(Nanos(now - doing.began));
         self.wake(proxy);
-        self.route_changed(id, Outcome::Switched { pause });
+        self.check_asked_again(id, proxy);
+    }
+
+    /// Others may write by another way once they are let in, which is done behind the answer.
+    fn check_asked_again(&mut self, id: u64, proxy: u64) {
+        let Stage::AskingAgain(pause) = self.doing[&id].stage else { unreachable!("the caller looked") };
+        if self.machine(proxy).is_none_or(|machine| machine.asked_again() == 0) {
+            self.route_changed(id, Outcome::Switched { pause });
+        }
     }
 
     /// An order's time is over: who carries it out gives it up, where that can be done.
@@ -477,6 +493,9 @@ impl World {
                     true,
                     Outcome::NotDrained("the old path is not drained".into()),
                 );
+            }
+            Stage::AskingAgain(_) => {
+                self.route_changed(id, Outcome::Unknown("changes are asked again and not answered".into()));
             }
             // It is on its way, or waits for another one; or it takes no longer.
             Stage::Sent | Stage::FlushingAhead(_) | Stage::Asking { .. } => {}

@@ -40,10 +40,11 @@ const ADDRESS_COUNT: u64 = 100;
 /// Of clients by an address: who has the old path flush before they leave it was told of a loss by the appliance, which had it from the storage side and told nobody else. The storage side took it for heard when another
 /// flush succeeded there, and when the appliance's connection was made again; and the appliance, when the visitor's connection ended right behind its farewell.
 /// And two flushes were with the disk at once: it told the visitor's of the loss, the client's heard first that all was safe.
-const FAILED_ONCE: [u64; 10] = [
+const FAILED_ONCE: [u64; 11] = [
     70_002_229,
     70_004_895,
     80_008_938,
+    850_000_621,
     FAR + 300_017_752,
     FAR + 400_001_127,
     FAR + 700_004_308,
