@@ -1,1 +1,1 @@
-//! Nothing to build here: `tests/house.rs` holds the tree to its own rules.
+//! Nothing to build here: `tests/house` holds the tree to its own rules.
