@@ -478,10 +478,14 @@ impl Controller {
         for (other, judged) in judged {
             let name = &self.volumes[&scene.parties[*other].id].spec.name;
             let (evidence, score) = match judged {
-                Interference::Correlated(correlation) => ("changes together", Some(correlation)),
+                Interference::Correlated(correlation) => {
+                    ("its load and the latency go together", Some(correlation))
+                }
                 Interference::Stepped(_) => ("took one step together", None),
                 Interference::SharedOrigin => ("shares the origin", None),
-                Interference::Absent(correlation) => ("does not change together", Some(correlation)),
+                Interference::Absent(correlation) => {
+                    ("its load and the latency do not go together", Some(correlation))
+                }
                 Interference::Unknown => ("unknown", None),
             };
             facts.push(Fact::text("neighbour", format!("{name}: {evidence}")));

@@ -248,7 +248,8 @@ impl Controller {
         self.remember(observation.at, &observed, &mut outcome);
         self.repeat(&mut outcome);
         self.settle_states();
-        debug_assert!(self.granted() <= self.capacity);
+        let (granted, capacity) = (self.granted(), self.capacity);
+        assert!(granted <= capacity, "{granted} is granted of {capacity} in step {}", self.step);
         outcome
     }
 

@@ -75,7 +75,7 @@ impl Default for InterferenceRules {
 pub enum Interference {
     /// Load and latency go together, in changes or in levels.
     Correlated(Correlation),
-    /// Both took one step, at the same time, and do not change together otherwise.
+    /// Both took one step, at the same time, and do not go together otherwise.
     Stepped(Step),
     /// The history says nothing (too short or too constant), but they are configured to share an origin.
     SharedOrigin,

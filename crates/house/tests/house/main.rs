@@ -242,6 +242,23 @@ fn every_room_says_what_it_is() {
     }
 }
 
+/// New seeds are for all properties that there are.
+#[test]
+fn whoever_has_properties_is_soaked() {
+    let mut having = BTreeSet::new();
+    for (room, _) in ARROWS.into_iter().filter(|(room, _)| *room != "house") {
+        let mut sources = Vec::new();
+        files(&root().join("crates").join(room).join("tests"), "rs", &mut sources);
+        if sources.iter().any(|source| read(source).contains("proptest! {")) {
+            having.insert(room);
+        }
+    }
+    let soak = read(&root().join("scripts/soak"));
+    let named = soak.split("with_properties=(").nth(1).and_then(|rest| rest.split(')').next());
+    let named: BTreeSet<&str> = named.expect("scripts/soak names them").split_whitespace().collect();
+    assert_eq!(named, having, "`with_properties` of scripts/soak");
+}
+
 /// What a hunk of a patch expects to find, and where: lines with a blank or a minus in front, up to the next hunk or file.
 fn expected(patch: &str) -> Vec<(String, String)> {
     let (mut file, mut hunks) = (String::new(), Vec::new());
