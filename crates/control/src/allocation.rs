@@ -10,7 +10,7 @@
 
 /// What one workload asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bid {
+pub(crate) struct Bid {
     /// Bids of a higher priority are settled first.
     pub priority: u8,
     /// Chunks that it gets in any case.
@@ -33,7 +33,7 @@ impl Bid {
 ///
 /// # Panics
 /// If a bid has no costs, a cost that is not finite, or the minimums exceed the capacity.
-pub fn allocate(capacity: usize, bids: &[Bid]) -> Vec<usize> {
+pub(crate) fn allocate(capacity: usize, bids: &[Bid]) -> Vec<usize> {
     let guaranteed: usize = bids.iter().map(|bid| bid.minimum).sum();
     assert!(guaranteed <= capacity, "minimums of {guaranteed} chunks exceed the capacity of {capacity}");
     for bid in bids {
@@ -101,7 +101,7 @@ fn settle(free: usize, bids: &[&Bid]) -> Vec<usize> {
 /// `limits[i]` is (least, most) chunks of bid i. Steps are all sizes up to 16 chunks and powers of two above. Cost
 /// is at most [`GRID_MAX`] evaluations for the grid, and `O(bids^2 * steps)` per improvement, of which there are at most
 /// `rounds_max` from each of at most nine plus [`GRID_STARTS`] starts.
-pub fn coupled(
+pub(crate) fn coupled(
     capacity: usize,
     start: Vec<usize>,
     limits: &[(usize, usize)],
@@ -125,9 +125,9 @@ pub fn coupled(
 }
 
 /// Allocations on the grid of [`coupled`] at most (ours).
-pub const GRID_MAX: usize = 4_096;
+pub(crate) const GRID_MAX: usize = 4_096;
 /// How many of them are improved upon (ours).
-pub const GRID_STARTS: usize = 3;
+pub(crate) const GRID_STARTS: usize = 3;
 
 /// The cheapest allocations on a grid of at most [`GRID_MAX`]; none where two steps of it would be too many.
 fn best_of_grid(

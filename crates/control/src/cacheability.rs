@@ -33,7 +33,7 @@ impl Default for CacheabilityRules {
 
 /// What the rules look at.
 #[derive(Clone, Copy, Debug)]
-pub struct Character<'a> {
+pub(crate) struct Character<'a> {
     /// Share of reads among the recent requests.
     pub read_share: f64,
     /// The live curve; `None` where there is none yet.
@@ -53,7 +53,7 @@ pub struct Character<'a> {
 /// Why a workload cannot be helped by a cache.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NotCacheable {
+pub(crate) enum NotCacheable {
     /// The configuration forbids it.
     #[error("its configuration forbids a cache")]
     Forbidden,
@@ -110,7 +110,7 @@ pub enum NotCacheable {
 ///
 /// # Errors
 /// [`NotCacheable`], the first rule that fails.
-pub fn check(character: &Character<'_>, rules: &CacheabilityRules) -> Result<(), NotCacheable> {
+pub(crate) fn check(character: &Character<'_>, rules: &CacheabilityRules) -> Result<(), NotCacheable> {
     if !character.may_cache {
         return Err(NotCacheable::Forbidden);
     }

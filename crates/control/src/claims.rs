@@ -1,14 +1,12 @@
 //! Claims: room on hosts that is spoken for, so that two plans never count on the same memory.
 //!
-//! A claim is made before anything is ordered, has a number that is never used again, and stands until it is released or,
-//! where it was made for a while, until that is over. Plain data: it is kept in the journal of responses and outlasts a restart.
+//! A claim is made before anything is ordered, has a number that is never used again, and stands until it is
+//! released. Plain data: it is kept in the journal of responses and outlasts a restart.
 //! It is *not* a promise to an application (that is a reservation of the daemon).
 //! Invariant: of no host more is claimed than it has.
 
 use crate::host::{self, Room};
 use crate::inventory::{HostId, HostSpec, VolumeId};
-use crate::plain;
-use forebay_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -28,15 +26,12 @@ pub struct Claim {
     pub room: Room,
     /// For whose cache.
     pub volume: VolumeId,
-    /// When it ends by itself. `None`: when it is released.
-    #[serde(rename = "until_ns", with = "plain::optional_nanos")]
-    pub until: Option<Nanos>,
 }
 
 /// Why there is no room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ClaimError {
+pub(crate) enum ClaimError {
     /// The host is not known.
     #[error("there is no host {}", .host.0)]
     Unknown {
@@ -61,12 +56,6 @@ pub enum ClaimError {
         /// What each has free, why it is left out, if it is.
         hosts: Vec<(String, Room, Option<String>)>,
     },
-    /// The claim is over, or never was.
-    #[error("there is no claim {}", .claim.0)]
-    Gone {
-        /// Which.
-        claim: ClaimId,
-    },
 }
 
 /// At most eight hosts are named.
@@ -86,7 +75,7 @@ fn list(hosts: &[(String, Room, Option<String>)]) -> String {
 
 /// All claims on all hosts.
 #[derive(Clone, Debug, Default)]
-pub struct ClaimBook {
+pub(crate) struct ClaimBook {
     hosts: Vec<HostSpec>,
     claims: BTreeMap<ClaimId, Claim>,
     /// By host: what is claimed of it, all together.
@@ -96,27 +85,27 @@ pub struct ClaimBook {
 
 impl ClaimBook {
     /// Nothing claimed of `hosts`.
-    pub fn new(hosts: Vec<HostSpec>) -> ClaimBook {
+    pub(crate) fn new(hosts: Vec<HostSpec>) -> ClaimBook {
         ClaimBook { hosts, claims: BTreeMap::new(), taken: BTreeMap::new(), next: 1 }
     }
 
     /// The hosts.
-    pub fn hosts(&self) -> &[HostSpec] {
+    pub(crate) fn hosts(&self) -> &[HostSpec] {
         &self.hosts
     }
 
     /// All claims, by number.
-    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+    pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         self.claims.values()
     }
 
     /// The number that the next claim gets.
-    pub fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
     /// What a host can still give; nothing for an unknown one. `O(hosts)`.
-    pub fn free(&self, host: HostId) -> Room {
+    pub(crate) fn free(&self, host: HostId) -> Room {
         self.hosts.iter().find(|spec| spec.id == host).map_or(Room::default(), |spec| self.free_of(spec))
     }
 
@@ -135,12 +124,11 @@ impl ClaimBook {
     ///
     /// # Errors
     /// [`ClaimError`]; nothing has changed then.
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         host: HostId,
         room: Room,
         volume: VolumeId,
-        until: Option<Nanos>,
     ) -> Result<ClaimId, ClaimError> {
         let spec = self.hosts.iter().find(|spec| spec.id == host).ok_or(ClaimError::Unknown { host })?;
         let free = self.free(host);
@@ -149,7 +137,7 @@ impl ClaimBook {
         }
         let id = ClaimId(self.next);
         self.next += 1;
-        self.claims.insert(id, Claim { id, host, room, volume, until });
+        self.claims.insert(id, Claim { id, host, room, volume });
         self.add_up(host);
         Ok(id)
     }
@@ -158,7 +146,7 @@ impl ClaimBook {
     ///
     /// # Errors
     /// [`ClaimError::NothingFits`] with the arithmetic; nothing has changed then.
-    pub fn claim_near(
+    pub(crate) fn claim_near(
         &mut self,
         home: HostId,
         room: Room,
@@ -171,7 +159,7 @@ impl ClaimBook {
             .map(|host| if left_out(host.id).is_some() { Room::default() } else { self.free_of(host) })
             .collect();
         match host::choose(home, room, &self.hosts, &free) {
-            Some(host) => Ok((self.claim(host, room, volume, None)?, host)),
+            Some(host) => Ok((self.claim(host, room, volume)?, host)),
             None => {
                 let each = |host: &HostSpec| (host.name.clone(), self.free_of(host), left_out(host.id));
                 Err(ClaimError::NothingFits { needed: room, hosts: self.hosts.iter().map(each).collect() })
@@ -180,12 +168,12 @@ impl ClaimBook {
     }
 
     /// Whether a host would have room if a claim were gone; hosts of which `left_out` holds are not asked.
-    pub fn would_fit(&self, room: Room, without: ClaimId, left_out: impl Fn(HostId) -> bool) -> bool {
+    pub(crate) fn would_fit(&self, room: Room, without: ClaimId, left_out: impl Fn(HostId) -> bool) -> bool {
         self.without(Some(without), left_out).any(|free| free.holds(room))
     }
 
     /// What each host could give if a claim were gone; hosts of which `left_out` holds are left out.
-    pub fn without(
+    pub(crate) fn without(
         &self,
         claim: Option<ClaimId>,
         left_out: impl Fn(HostId) -> bool,
@@ -196,37 +184,11 @@ impl ClaimBook {
         hosts.map(move |host| self.free_of(host).with(given_back(host.id).unwrap_or_default()))
     }
 
-    /// Makes a claim larger or smaller.
-    ///
-    /// # Errors
-    /// [`ClaimError`]; the claim is as it was then.
-    pub fn resize(&mut self, id: ClaimId, room: Room) -> Result<(), ClaimError> {
-        let claim = *self.claims.get(&id).ok_or(ClaimError::Gone { claim: id })?;
-        let free = self.free(claim.host).with(claim.room);
-        if !free.holds(room) {
-            let host = self.hosts.iter().find(|spec| spec.id == claim.host);
-            let host = host.map_or_else(String::new, |spec| spec.name.clone());
-            return Err(ClaimError::Full { host, free, needed: room });
-        }
-        self.claims.get_mut(&id).expect("found above").room = room;
-        self.add_up(claim.host);
-        Ok(())
-    }
-
     /// Gives the room back; what it was, if it still stood.
-    pub fn release(&mut self, id: ClaimId) -> Option<Claim> {
+    pub(crate) fn release(&mut self, id: ClaimId) -> Option<Claim> {
         let released = self.claims.remove(&id)?;
         self.add_up(released.host);
         Some(released)
-    }
-
-    /// Ends the claims whose time is over; those that ended.
-    pub fn expire(&mut self, now: Nanos) -> Vec<Claim> {
-        let over = |claim: &&Claim| claim.until.is_some_and(|until| until <= now);
-        let ended: Vec<Claim> = self.claims.values().filter(over).copied().collect();
-        self.claims.retain(|_, claim| claim.until.is_none_or(|until| until > now));
-        ended.iter().for_each(|claim| self.add_up(claim.host));
-        ended
     }
 
     /// Gives no number below `next` any more: an earlier run did.
@@ -276,21 +238,14 @@ mod tests {
             "no host has 60B of memory, 0.10 processors free: `h0` 40B of memory, 0.90 processors; \
              `h1` 40B of memory, 0.90 processors; `h2` is resting"
         );
-        assert_eq!(
-            book.resize(first, room(101, 100)).unwrap_err().to_string().split(',').next(),
-            Some("host `h1` has 100B of memory")
-        );
-        book.resize(first, room(100, 100)).unwrap();
-        assert_eq!(book.release(first).map(|claim| claim.room), Some(room(100, 100)));
-        assert_eq!(book.resize(first, room(1, 1)), Err(ClaimError::Gone { claim: first }));
+        assert_eq!(book.release(first).map(|claim| claim.room), Some(room(60, 100)));
         assert_eq!(book.free(HostId(1)), room(100, 1_000));
     }
 
     #[test]
     fn what_a_claim_would_give_back_is_room_on_its_own_host_alone() {
         let mut book = ClaimBook::new(hosts());
-        let mut claim =
-            |host, memory| book.claim(HostId(host), room(memory, 100), VolumeId(7), None).unwrap();
+        let mut claim = |host, memory| book.claim(HostId(host), room(memory, 100), VolumeId(7)).unwrap();
         let (_, own, _) = (claim(0, 60), claim(1, 60), claim(2, 90));
         let memory = |claim| book.without(claim, |_| false).map(|free| free.memory.get()).collect::<Vec<_>>();
         assert_eq!((memory(None), memory(Some(own))), (vec![40, 40, 10], vec![40, 100, 10]));
@@ -304,31 +259,26 @@ mod tests {
     #[test]
     fn a_claim_of_an_earlier_run_stands_whatever_the_host_has_now() {
         let mut book = ClaimBook::new(hosts());
-        let kept =
-            Claim { id: ClaimId(7), host: HostId(1), room: room(150, 100), volume: VolumeId(7), until: None };
+        let kept = Claim { id: ClaimId(7), host: HostId(1), room: room(150, 100), volume: VolumeId(7) };
         book.restore(kept);
         assert_eq!((book.claims().collect::<Vec<_>>(), book.free(HostId(1))), (vec![&kept], room(0, 900)));
-        assert_eq!(book.claim(HostId(0), room(1, 1), VolumeId(7), None), Ok(ClaimId(8)));
+        assert_eq!(book.claim(HostId(0), room(1, 1), VolumeId(7)), Ok(ClaimId(8)));
     }
 
     #[derive(Clone, Debug)]
     enum Step {
-        Claim(u32, u64, u32, Option<u64>),
+        Claim(u32, u64, u32),
         Near(u32, u64, u32),
-        Resize(usize, u64, u32),
         Release(usize),
-        Expire(u64),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         let (host, memory, cpu) = (0..4u32, 0..120u64, 0..1_200u32);
         prop_oneof![
-            (host.clone(), memory.clone(), cpu.clone(), proptest::option::of(0..50u64))
-                .prop_map(|(host, memory, cpu, until)| Step::Claim(host, memory, cpu, until)),
-            (host, memory.clone(), cpu.clone()).prop_map(|(host, memory, cpu)| Step::Near(host, memory, cpu)),
-            (0..20usize, memory, cpu).prop_map(|(at, memory, cpu)| Step::Resize(at, memory, cpu)),
+            (host.clone(), memory.clone(), cpu.clone())
+                .prop_map(|(host, memory, cpu)| Step::Claim(host, memory, cpu)),
+            (host, memory, cpu).prop_map(|(host, memory, cpu)| Step::Near(host, memory, cpu)),
             (0..20usize).prop_map(Step::Release),
-            (0..50u64).prop_map(Step::Expire),
         ]
     }
 
@@ -338,39 +288,27 @@ mod tests {
         #[test]
         fn two_plans_never_claim_the_same_room(steps in proptest::collection::vec(step(), 1..60)) {
             let mut book = ClaimBook::new(hosts());
-            let mut held: Vec<(ClaimId, HostId, Room, Option<u64>)> = Vec::new();
+            let mut held: Vec<(ClaimId, HostId, Room)> = Vec::new();
             let mut highest = 0;
             for step in steps {
                 let made = match step {
-                    Step::Claim(host, memory, cpu, until) => {
+                    Step::Claim(host, memory, cpu) => {
                         let (host, room) = (HostId(host), room(memory, cpu));
-                        let until_ns = until.map(Nanos);
-                        book.claim(host, room, VolumeId(0), until_ns).ok().map(|id| (id, host, room, until))
+                        book.claim(host, room, VolumeId(0)).ok().map(|id| (id, host, room))
                     }
                     Step::Near(home, memory, cpu) => {
                         let room = room(memory, cpu);
                         let found = book.claim_near(HostId(home), room, VolumeId(0), |_| None);
                         let fits = |host: u32| (held.iter().filter(|(_, at, ..)| at.0 == host))
-                            .fold(room, |sum, (_, _, taken, _)| sum.with(*taken));
+                            .fold(room, |sum, (_, _, taken)| sum.with(*taken));
                         let some = (0..3).any(|host| fits(host).memory <= Bytes(100) && fits(host).cpu_milli <= 1_000);
                         prop_assert_eq!(found.is_ok(), some);
-                        found.ok().map(|(id, host)| (id, host, room, None))
-                    }
-                    Step::Resize(at, memory, cpu) => {
-                        if let Some(one) = held.get_mut(at) && book.resize(one.0, room(memory, cpu)).is_ok() {
-                            one.2 = room(memory, cpu);
-                        }
-                        None
+                        found.ok().map(|(id, host)| (id, host, room))
                     }
                     Step::Release(at) => {
                         if at < held.len() {
                             prop_assert!(book.release(held.remove(at).0).is_some());
                         }
-                        None
-                    }
-                    Step::Expire(now) => {
-                        book.expire(Nanos(now));
-                        held.retain(|(.., until)| until.is_none_or(|until| until > now));
                         None
                     }
                 };
@@ -382,7 +320,7 @@ mod tests {
                 prop_assert_eq!(book.claims().count(), held.len());
                 for host in 0..3 {
                     let taken = held.iter().filter(|(_, at, ..)| at.0 == host);
-                    let taken = taken.fold(Room::default(), |sum, (_, _, room, _)| sum.with(*room));
+                    let taken = taken.fold(Room::default(), |sum, (_, _, room)| sum.with(*room));
                     prop_assert!(taken.memory <= Bytes(100) && taken.cpu_milli <= 1_000);
                     prop_assert_eq!(book.free(HostId(host)), room(100, 1_000).less(taken));
                 }

@@ -7,9 +7,9 @@
 //! Invariant: the sum of all quotas that it hands out never exceeds the capacity that it was given.
 //! Sources: Dynamite (the nine steps), Hybrid Store (sizing by feedback), and what each module names.
 
-pub mod allocation;
-pub mod cacheability;
-pub mod claims;
+mod allocation;
+mod cacheability;
+mod claims;
 pub mod config;
 pub mod conformance;
 pub mod controller;
@@ -20,24 +20,24 @@ pub mod foresight;
 pub mod host;
 pub mod interference;
 pub mod inventory;
-pub mod model_law;
-pub mod needs;
+mod model_law;
+mod needs;
 pub mod objective;
 pub mod observation;
 pub mod performance;
 mod plain;
 pub mod plan;
 pub mod prewarm;
-pub mod refill;
-pub mod removal;
+mod refill;
+mod removal;
 pub mod reservation;
 pub mod response;
-pub mod sizing;
-pub mod solutions;
-pub mod trims;
+mod sizing;
+mod solutions;
+mod trims;
 pub mod violation;
 pub mod warmup;
-pub mod windows;
+mod windows;
 
 pub use config::{ConfigError, ControlConfig};
 pub use controller::{

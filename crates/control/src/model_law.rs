@@ -51,7 +51,7 @@ const FAR_TOO_SMALL: f64 = 2.0;
 
 /// An origin that is asked for more than it can serve, or works off what waited.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Flood {
+pub(crate) struct Flood {
     /// Intervals until the backlog is gone at the present rate; `None` where it does not fall.
     pub over_in: Option<f64>,
     /// The size in force has been filled for a whole interval: what it does is seen.
@@ -62,7 +62,7 @@ pub struct Flood {
 
 /// What the law decides from. Sizes are in blocks.
 #[derive(Clone, Copy, Debug)]
-pub struct ModelInput<'a> {
+pub(crate) struct ModelInput<'a> {
     /// The size in force.
     pub blocks: u64,
     /// How much of it is filled.
@@ -105,7 +105,7 @@ pub struct ModelInput<'a> {
 
 /// What the model is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Goal {
+pub(crate) enum Goal {
     /// The smallest size that keeps the objective, by the model's own level.
     Bound,
     /// The smallest size of at most this level, by the model's own.
@@ -117,7 +117,7 @@ pub enum Goal {
 }
 
 /// Applies the law. `size_for` asks the model; `None` where it knows no such size. `O(windows)` and two questions.
-pub fn correct_by_model(
+pub(crate) fn correct_by_model(
     input: &ModelInput<'_>,
     rules: &FeedbackRules,
     mut size_for: impl FnMut(Goal) -> Option<u64>,

@@ -30,7 +30,7 @@ struct Need {
 
 /// The needs of a partition. Sizes are in blocks, times in control intervals, rates in requests per second.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Needs {
+pub(crate) struct Needs {
     need: Option<Need>,
     /// The highest rate since windows began to miss by far, while that lasts.
     missing: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Needs {
 
 /// A window, and what was in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// The interval.
     pub at: u64,
     /// The size in force.
@@ -66,7 +66,7 @@ pub struct Seen {
 
 impl Needs {
     /// A window that missed by far. Says which size is known to have sufficed for such a load, where that is more than there is.
-    pub fn missed(&mut self, seen: &Seen) -> Option<u64> {
+    pub(crate) fn missed(&mut self, seen: &Seen) -> Option<u64> {
         self.see(seen);
         let began = self.missing.is_none();
         self.missing = Some(self.missing.unwrap_or(0.0).max(seen.rate));
@@ -93,7 +93,7 @@ impl Needs {
     }
 
     /// A window that conformed.
-    pub fn conformed(&mut self, seen: &Seen) {
+    pub(crate) fn conformed(&mut self, seen: &Seen) {
         self.see(seen);
         self.served = self.served.max(seen.rate);
         let suffices = seen.blocks.min(seen.used.max(1));
@@ -120,7 +120,7 @@ impl Needs {
     }
 
     /// The size below which nothing shrinks now, where there is one.
-    pub fn kept(&self, at: u64) -> Option<u64> {
+    pub(crate) fn kept(&self, at: u64) -> Option<u64> {
         let need = self.need?;
         let away = self.present < WINDOWS && at < need.seen + self.wait();
         let regretted = (at < self.kept.1).then_some(self.kept.0.min(need.blocks));

@@ -14,20 +14,6 @@ pub(crate) mod nanos {
     }
 }
 
-/// `Option<Nanos>`, as [`nanos`] or `null`.
-pub(crate) mod optional_nanos {
-    use forebay_units::Nanos;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(value: &Option<Nanos>, serializer: S) -> Result<S::Ok, S::Error> {
-        value.map(|value| value.0).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Nanos>, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map(Nanos))
-    }
-}
-
 /// `Bytes` as whole bytes; fields are named `..._bytes`.
 pub(crate) mod bytes {
     use forebay_units::Bytes;

@@ -6,7 +6,7 @@
 
 /// The pace at which a cache has filled, and since when it has sufficed. Sizes are in blocks, times in control intervals.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Refill {
+pub(crate) struct Refill {
     /// Blocks that came while it was not full, and the intervals in which they came.
     filled: u64,
     intervals: u64,
@@ -16,7 +16,7 @@ pub struct Refill {
 
 impl Refill {
     /// An interval in which a cache that was not full came to hold `more` blocks than before.
-    pub fn filled(&mut self, more: u64) {
+    pub(crate) fn filled(&mut self, more: u64) {
         if more > 0 {
             self.filled += more;
             self.intervals += 1;
@@ -24,14 +24,14 @@ impl Refill {
     }
 
     /// A window closed in the interval `at`, and `missed` or not; the cache holds `blocks`.
-    pub fn window(&mut self, at: u64, missed: bool, blocks: u64) {
+    pub(crate) fn window(&mut self, at: u64, missed: bool, blocks: u64) {
         if missed || self.sufficed.is_none() {
             self.sufficed = Some((blocks, at));
         }
     }
 
     /// The size below which it does not shrink in the interval `at`; 0 where nothing is known.
-    pub fn floor(&self, at: u64) -> u64 {
+    pub(crate) fn floor(&self, at: u64) -> u64 {
         let Some((blocks, since)) = self.sufficed.filter(|_| self.intervals > 0) else { return 0 };
         let pace = self.filled as f64 / self.intervals as f64;
         let spared = pace * at.saturating_sub(since) as f64;

@@ -26,7 +26,7 @@ impl Default for RemovalRules {
 
 /// One interval of a partition.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RemovalInput {
+pub(crate) struct RemovalInput {
     /// Load of the origin that the partition relieves, hits included, in requests per second.
     pub rate: f64,
     /// The same when the partition was granted.
@@ -54,7 +54,7 @@ pub struct RemovalInput {
 
 /// How loads would fare without a cache: the worst excess.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Without {
+pub(crate) struct Without {
     /// What the model predicts.
     pub predicted: f64,
     /// What such loads were seen to have on average while there was none. `None` where that was not seen.
@@ -68,7 +68,7 @@ const DOUBT: usize = 4;
 ///
 /// Each time the next one has to be not needed for twice as long. One that was not missed for as long ends that. (Ours.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Regrets {
+pub(crate) struct Regrets {
     count: u32,
     removed: Option<(u64, Removed)>,
     missed: Option<Removed>,
@@ -76,7 +76,7 @@ pub struct Regrets {
 
 /// A cache that was taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removed {
+pub(crate) struct Removed {
     /// The volume that it was in front of.
     pub volume: VolumeId,
     /// Its size.
@@ -88,17 +88,17 @@ const REGRETS_MAX: u32 = 6;
 
 impl Regrets {
     /// For how many intervals in a row a cache must not be needed to be taken back.
-    pub fn sustained(self, rules: &RemovalRules) -> usize {
+    pub(crate) fn sustained(self, rules: &RemovalRules) -> usize {
         rules.sustained.max(1).saturating_mul(1 << self.count)
     }
 
     /// It is taken back in this step as not needed.
-    pub fn removed(&mut self, step: u64, removed: Removed) {
+    pub(crate) fn removed(&mut self, step: u64, removed: Removed) {
         self.removed = Some((step, removed));
     }
 
     /// A violation was found in this step.
-    pub fn violated(&mut self, step: u64, rules: &RemovalRules) {
+    pub(crate) fn violated(&mut self, step: u64, rules: &RemovalRules) {
         self.missed = None;
         let Some((at, removed)) = self.removed.take() else { return };
         let soon = step.saturating_sub(at) <= 2u64.saturating_mul(self.sustained(rules) as u64);
@@ -107,14 +107,14 @@ impl Regrets {
     }
 
     /// What was taken back as not needed shortly before the last violation: it is known to have sufficed.
-    pub fn missed(self) -> Option<Removed> {
+    pub(crate) fn missed(self) -> Option<Removed> {
         self.missed
     }
 }
 
 /// Why a partition is superfluous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RemovalReason {
+pub(crate) enum RemovalReason {
     /// The load went away.
     #[error("the load has been low")]
     LowLoad,
@@ -131,7 +131,7 @@ pub enum RemovalReason {
 
 /// How long each reason has held, in intervals without a break.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RemovalCounters {
+pub(crate) struct RemovalCounters {
     low_load: usize,
     not_needed: usize,
     ineffective: usize,
@@ -142,24 +142,24 @@ pub struct RemovalCounters {
 
 impl RemovalCounters {
     /// The partition has grown: what the smaller one did not answer says nothing of it yet.
-    pub fn grown(&mut self) {
+    pub(crate) fn grown(&mut self) {
         self.ineffective = 0;
     }
 
     /// What was last said of how it would be without it.
-    pub fn without(&self) -> Option<Without> {
+    pub(crate) fn without(&self) -> Option<Without> {
         self.without
     }
 
     /// For how many intervals in a row it must not be needed to be taken back.
-    pub fn sustained_unneeded(&self, regrets: Regrets, rules: &RemovalRules) -> usize {
+    pub(crate) fn sustained_unneeded(&self, regrets: Regrets, rules: &RemovalRules) -> usize {
         let seen = self.without.and_then(|without| without.seen);
         let doubted = seen.is_some_and(|excess| excess > rules.excess_without_max);
         regrets.sustained(rules).saturating_mul(if doubted { DOUBT } else { 1 })
     }
 
     /// Counts an interval; says whether the partition is to be taken back, and why.
-    pub fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
+    pub(crate) fn observe(&mut self, input: &RemovalInput, rules: &RemovalRules) -> Option<RemovalReason> {
         let count = |counter: &mut usize, holds: bool| *counter = if holds { *counter + 1 } else { 0 };
         count(&mut self.unpromised, input.is_unpromised);
         if self.unpromised >= rules.sustained.max(1) {

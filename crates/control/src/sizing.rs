@@ -7,7 +7,7 @@ use forebay_locality::{CurvePoint, MissRatioCurve};
 
 /// What sizing came to.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sizing {
+pub(crate) struct Sizing {
     /// The smallest size that reaches the goal; where none does, the smallest that comes as near as any.
     pub blocks: u64,
     /// The predicted excess at that size.
@@ -20,7 +20,12 @@ pub struct Sizing {
 ///
 /// `excess` must not rise with the size, up to noise; it is asked `O(log(blocks_max / chunk_blocks))` times. The
 /// largest size is `blocks_max` itself, even where that is no whole number of chunks.
-pub fn smallest(blocks_max: u64, chunk_blocks: u64, goal: f64, mut excess: impl FnMut(u64) -> f64) -> Sizing {
+pub(crate) fn smallest(
+    blocks_max: u64,
+    chunk_blocks: u64,
+    goal: f64,
+    mut excess: impl FnMut(u64) -> f64,
+) -> Sizing {
     let chunk = chunk_blocks.max(1);
     let chunks = blocks_max.div_ceil(chunk);
     let blocks = |chunks: u64| (chunks * chunk).min(blocks_max);
@@ -45,7 +50,11 @@ pub fn smallest(blocks_max: u64, chunk_blocks: u64, goal: f64, mut excess: impl 
 
 /// Sizes that reach `goal` together, from `(blocks, chunk_blocks)` that do: each in turn is made the smallest beside what is left of those before it and all of
 /// those behind. So the first goes as far as the others allow, to 0 if they do without it.
-pub fn smallest_of_each(sizes: &[(u64, u64)], goal: f64, mut excess: impl FnMut(&[u64]) -> f64) -> Vec<u64> {
+pub(crate) fn smallest_of_each(
+    sizes: &[(u64, u64)],
+    goal: f64,
+    mut excess: impl FnMut(&[u64]) -> f64,
+) -> Vec<u64> {
     let mut all: Vec<u64> = sizes.iter().map(|&(blocks, _)| blocks).collect();
     for (at, &(blocks, chunk_blocks)) in sizes.iter().enumerate() {
         let sizing = smallest(blocks, chunk_blocks, goal, |blocks| {
@@ -59,7 +68,7 @@ pub fn smallest_of_each(sizes: &[(u64, u64)], goal: f64, mut excess: impl FnMut(
 
 /// Sizes worth trying on a curve, ascending, at most `blocks_max`, without 0: the corners of its lower convex hull
 /// (where the next block is worth least) and the feet of its cliffs, which the hull may pass over.
-pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
+pub(crate) fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
     let points = curve.points();
     let mut hull: Vec<usize> = Vec::new();
     for (at, point) in points.iter().enumerate() {
@@ -93,7 +102,7 @@ pub fn candidates(curve: &MissRatioCurve, blocks_max: u64) -> Vec<u64> {
 
 /// What a cache in front of a load is expected to miss, and up to which size that is known.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExpectedCurve {
+pub(crate) struct ExpectedCurve {
     /// Miss ratio by size in blocks.
     pub curve: MissRatioCurve,
     /// Beyond so many blocks too little was seen: there the curve is that of the least recently used order, if lower.
@@ -107,7 +116,7 @@ pub struct ExpectedCurve {
 /// access is *censored* at n - 1 blocks, so the share of accesses whose distance is longer than that is found as survival
 /// is from patients that leave (Kaplan and Meier, JASA 53, 1958). It ends where hardly an access was seen by so many
 /// blocks. Without that a young curve is too flat, and says of no size that it suffices. `O(points)`.
-pub fn without_first_accesses(curve: &MissRatioCurve, accesses: u64) -> MissRatioCurve {
+pub(crate) fn without_first_accesses(curve: &MissRatioCurve, accesses: u64) -> MissRatioCurve {
     let firsts = curve.floor();
     let mut points = vec![CurvePoint { size_blocks: 0, miss_ratio: 1.0 }];
     let mut longer = 1.0f64;
@@ -133,7 +142,7 @@ const SEEN_MIN: f64 = 0.05;
 /// In a span of `T` references a cache that forgets by recency sees `s(T)` blocks, and `s' = mr(s)` (the footprint's
 /// derivative). Where blocks are drawn independently, those that are drawn twice in the span are `s - T s'`, and answer
 /// `1 - s' + T s''` of the references. Never above `curve`. `O(points)`.
-pub fn kept_if_used_twice(curve: &MissRatioCurve) -> ExpectedCurve {
+pub(crate) fn kept_if_used_twice(curve: &MissRatioCurve) -> ExpectedCurve {
     let last = curve.points().last().map_or(0, |point| point.size_blocks);
     let mut points = Vec::with_capacity(TWICE_POINTS);
     let (mut size, mut span, mut least) = (0.0f64, 0.0f64, 1.0f64);
@@ -179,7 +188,7 @@ const TWICE_POINTS: usize = 128;
 const TWICE_STEP: f64 = 1.2;
 
 /// The largest size that still buys something: where the curve reaches its floor, at most `blocks_max`.
-pub fn useful_max(curve: &MissRatioCurve, blocks_max: u64) -> u64 {
+pub(crate) fn useful_max(curve: &MissRatioCurve, blocks_max: u64) -> u64 {
     curve.size_for(curve.floor()).unwrap_or(blocks_max).min(blocks_max)
 }
 

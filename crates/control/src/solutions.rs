@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 /// What is known of a workload on the origin when solutions are ranked.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tenant {
+pub(crate) struct Tenant {
     /// Whether a cache in front of it is a solution: cacheable and, for a neighbour, interfering.
     pub eligible: bool,
     /// The blocks that it has now; solutions never take from them.
@@ -41,7 +41,7 @@ impl Tenant {
 
 /// One way to mend a violation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Solution {
+pub(crate) struct Solution {
     /// (tenant, blocks) of every tenant whose cache changes, one or two of them.
     pub sizes: Vec<(usize, u64)>,
     /// Bytes beyond those that are granted now.
@@ -61,7 +61,7 @@ pub struct Solution {
 impl Solution {
     /// What the ranking compares: cost in bytes, a quarter dearer for a peaking workload and a quarter dearer for a
     /// changing working set. The quarters are ours; the paper names the preference without a weight.
-    pub fn weighed_cost(&self) -> f64 {
+    pub(crate) fn weighed_cost(&self) -> f64 {
         let dearer =
             1.0 + 0.25 * f64::from(u8::from(self.peaking)) + 0.25 * f64::from(u8::from(self.unstable));
         self.cost.as_f64() * dearer
@@ -69,7 +69,7 @@ impl Solution {
 }
 
 /// What is predicted of other caches in front of tenants. Any function of the blocks of all is one.
-pub trait Forecast {
+pub(crate) trait Forecast {
     /// The worst excess of every tenant with `blocks` of cache for each; negative infinity for one without objectives.
     fn excess(&self, blocks: &[u64]) -> Vec<f64>;
 
@@ -145,7 +145,7 @@ impl<'a, E: Forecast> Scene<'a, E> {
 ///
 /// # Panics
 /// If `victim` is no tenant.
-pub fn rank(
+pub(crate) fn rank(
     victim: usize,
     tenants: &[Tenant],
     goal: f64,

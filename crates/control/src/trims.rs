@@ -12,7 +12,7 @@ const REGRETS_MAX: u32 = 5;
 
 /// What is known of the trims of one cache, whatever its load was.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Trims {
+pub(crate) struct Trims {
     /// Windows in a row that conformed while it filled.
     conformed: u32,
     /// Windows since the last trim, while it may yet be regretted.
@@ -22,7 +22,7 @@ pub struct Trims {
 
 impl Trims {
     /// A window closed, and `missed` or not; the cache was `filling` or full.
-    pub fn window(&mut self, missed: bool, filling: bool) {
+    pub(crate) fn window(&mut self, missed: bool, filling: bool) {
         self.conformed = if missed || !filling { 0 } else { self.conformed.saturating_add(1) };
         self.since = self.since.map(|windows| windows + 1);
         if self.since.take_if(|windows| *windows > REGRETTED_WITHIN).is_some() {
@@ -31,17 +31,17 @@ impl Trims {
     }
 
     /// Whether enough windows conformed while it filled.
-    pub fn may(&self) -> bool {
+    pub(crate) fn may(&self) -> bool {
         self.conformed >= 1 << self.regrets
     }
 
     /// It is cut to what is filled.
-    pub fn trimmed(&mut self) {
+    pub(crate) fn trimmed(&mut self) {
         (self.conformed, self.since) = (0, Some(0));
     }
 
     /// It grows.
-    pub fn grown(&mut self) {
+    pub(crate) fn grown(&mut self) {
         if self.since.take().is_some() {
             self.regrets = (self.regrets + 1).min(REGRETS_MAX);
         }

@@ -31,7 +31,7 @@ const OUTLIER: f64 = 4.0;
 
 /// The windows of one load.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Windows {
+pub(crate) struct Windows {
     /// The newest last.
     levels: VecDeque<f64>,
     /// Whether they missed, at whatever size; the newest last.
@@ -44,7 +44,7 @@ pub struct Windows {
 
 /// What is to be expected of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ExpectedWindow {
+pub(crate) struct ExpectedWindow {
     /// How many windows say so.
     pub windows: usize,
     /// How many of them miss.
@@ -63,14 +63,14 @@ pub struct ExpectedWindow {
 
 impl ExpectedWindow {
     /// How many times the mean level `strict` is; 1 where that says nothing.
-    pub fn strictness(self) -> f64 {
+    pub(crate) fn strictness(self) -> f64 {
         if self.level > 0.0 { self.strict / self.level } else { 1.0 }
     }
 }
 
 impl Windows {
     /// No windows yet; they are assumed to deviate by `deviation`, relative to their mean.
-    pub fn assumed(deviation: f64) -> Windows {
+    pub(crate) fn assumed(deviation: f64) -> Windows {
         Windows {
             levels: VecDeque::new(),
             missed: VecDeque::new(),
@@ -81,23 +81,18 @@ impl Windows {
     }
 
     /// How many windows speak of the present size.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.levels.len()
     }
 
-    /// Whether none does.
-    pub fn is_empty(&self) -> bool {
-        self.levels.is_empty()
-    }
-
     /// Whether the newest window conforms at the present size.
-    pub fn has_just_conformed(&self) -> bool {
+    pub(crate) fn has_just_conformed(&self) -> bool {
         self.levels.back().is_some_and(|&level| level <= 1.0)
     }
 
     /// Takes a window in that was off by `error`, at the present size. It `counts` for the share that may miss unless the size
     /// is still on its way.
-    pub fn push(&mut self, error: f64, counts: bool) {
+    pub(crate) fn push(&mut self, error: f64, counts: bool) {
         if self.levels.len() == LEVELS_MAX {
             self.forget(1);
         }
@@ -115,7 +110,7 @@ impl Windows {
     }
 
     /// The size changes, and the model says that windows will have `ratio` times the level; `None` where it says nothing.
-    pub fn rescale(&mut self, ratio: Option<f64>) {
+    pub(crate) fn rescale(&mut self, ratio: Option<f64>) {
         let kept = ratio.filter(|ratio| *ratio > 0.0 && ratio.is_finite()).map_or(0.0, |ratio| {
             // So many windows as together are as uncertain as the model's answer.
             (self.deviation() / (MODEL_ERROR * ratio.ln()).abs().max(1e-9)).powi(2)
@@ -127,19 +122,19 @@ impl Windows {
     }
 
     /// The load is another one since the last `count` windows.
-    pub fn load_changed(&mut self, count: usize) {
+    pub(crate) fn load_changed(&mut self, count: usize) {
         self.forget_all_before(self.levels.len().saturating_sub(count));
         let older = self.missed.len().saturating_sub(count);
         self.missed.drain(..older);
     }
 
     /// Only the last `count` windows say something of the levels.
-    pub fn keep(&mut self, count: usize) {
+    pub(crate) fn keep(&mut self, count: usize) {
         self.forget(self.levels.len().saturating_sub(count));
     }
 
     /// Nothing that was seen is of any use for levels any more.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.levels.clear();
     }
 
@@ -209,7 +204,7 @@ impl Windows {
     }
 
     /// By how much windows deviate from their mean, relative to it.
-    pub fn deviation(&self) -> f64 {
+    pub(crate) fn deviation(&self) -> f64 {
         let (squares, _, count) = self.moments();
         (squares / count).sqrt()
     }
@@ -219,7 +214,7 @@ impl Windows {
     /// Of a distribution of this mean, deviation and skewness the quantile is Cornish and Fisher's. A little is added, and
     /// more where windows missed more often than they may, so that the share is kept over time whatever their
     /// distribution is; less where they missed less often. `O(windows)`.
-    pub fn expected(&self, share: f64) -> Option<ExpectedWindow> {
+    pub(crate) fn expected(&self, share: f64) -> Option<ExpectedWindow> {
         let windows = self.levels.len();
         if windows == 0 {
             return None;
@@ -251,7 +246,7 @@ impl Windows {
     /// the others by far, 1 where the last one misses by very far, 0 where they do not.
     ///
     /// By far is more than four deviations and a tenth of the objective, by very far eight and a half of it. `O(windows)`.
-    pub fn changed(&self) -> usize {
+    pub(crate) fn changed(&self) -> usize {
         let Some(at) = self.levels.len().checked_sub(2).filter(|&at| at >= 3) else { return 0 };
         let mean = self.levels.iter().take(at).sum::<f64>() / at as f64;
         let (squares, _, seen) = self.noise(at - 1);
@@ -351,7 +346,7 @@ mod tests {
         windows.keep(1);
         assert_eq!((windows.len(), windows.expected(0.99).expect("windows").level), (1, 1.0));
         windows.clear();
-        assert!(windows.is_empty() && !windows.has_just_conformed());
+        assert!(windows.len() == 0 && !windows.has_just_conformed());
         // A hundred levels and two hundred verdicts are kept: a miss of before costs nothing.
         let strict = |first: f64, then: usize| {
             let errors: Vec<f64> = (0..then).map(|at| if at % 2 == 0 { -0.5 } else { -0.1 }).collect();
@@ -435,7 +430,7 @@ mod tests {
         assert!(large.deviation() > 0.03 && large.deviation() < 0.09);
         let mut unknown = before;
         unknown.rescale(None);
-        assert!(unknown.is_empty());
+        assert_eq!(unknown.len(), 0);
     }
 
     #[test]

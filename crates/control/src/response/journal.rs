@@ -239,7 +239,7 @@ mod tests {
         for released in [0, 1, 2] {
             let mut before = Responses::new(ResponseRules::default(), hosts());
             let claims = &mut before.shared.claims;
-            let mut claim = || claims.claim(HostId(0), room, VolumeId(1), None).unwrap();
+            let mut claim = || claims.claim(HostId(0), room, VolumeId(1)).unwrap();
             let made = [claim(), claim()];
             for id in made.into_iter().rev().take(released) {
                 claims.release(id);
@@ -258,7 +258,7 @@ mod tests {
             let volumes = vec![(VolumeId(1), route)];
             let mut after = Responses::recover(journal, ResponseRules::default(), hosts(), volumes).unwrap();
             assert_eq!(after.claims().count(), 2 - released);
-            let next = after.shared.claims.claim(HostId(0), room, VolumeId(1), None);
+            let next = after.shared.claims.claim(HostId(0), room, VolumeId(1));
             assert_eq!(next, Ok(ClaimId(3)), "{released} released");
         }
     }

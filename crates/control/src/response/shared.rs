@@ -149,7 +149,7 @@ impl Shared {
     /// A claim for what is there already, whether or not the host is said to have as much.
     pub(super) fn claim_found(&mut self, host: HostId, room: Room, volume: VolumeId) -> ClaimId {
         let id = ClaimId(self.claims.next());
-        self.claims.restore(Claim { id, host, room, volume, until: None });
+        self.claims.restore(Claim { id, host, room, volume });
         self.changes += 1;
         id
     }
