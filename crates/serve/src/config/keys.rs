@@ -300,7 +300,7 @@ pub const KEYS: &[Key] = &[
     key("snapshots", "length", SIZE, "required with `origin`", "a multiple of 4 KiB", "Bytes of the range: a slot for each volume at least, `keep` for each if all are to be kept."),
     key("snapshots", "slot", SIZE, "`\"8MiB\"`", "at least 16 KiB, a multiple of 4 KiB; 2 to 1024 in `length`, each with 4 KiB", "Bytes of a slot, which holds one snapshot: some two bytes per cached block. Hosts that share a range name the same."),
     key("snapshots", "every", SPAN, "`\"1m\"`", "`100ms` to `1d`", "A volume's next one is taken so long after its last, if it was used; also while its cache is being loaded: what is yet to come counts as what was loaded, as far as there is room for it."),
-    key("snapshots", "every_requests", "requests", "`100000`", "at least 1", "Or after so many requests, whatever is first; and once more at the end."),
+    key("snapshots", "every_requests", "requests", "`100000`", "at least 1", "Or after so many requests, whatever is first; and once more at the end, for which the daemon waits up to 3 s per answer of the place, and 10 s in all: then it ends without, and the log says so."),
     key("snapshots", "keep", "snapshots", "`24`", "1 to 500", "So many are kept of each volume; in a range two at least."),
     key("snapshots", "expire", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older ones, by what they say themselves of when they were taken, are not read, and are deleted with the next one. Where a directory is full, the oldest go for a new one, but never the only one."),
 

@@ -21,7 +21,7 @@ use crate::origins::OriginShop;
 use crate::placing::{self, PlacingError, PlacingRequest};
 use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest, Routed};
-use crate::snapshots::{SnapshotCounters, SnapshotStore};
+use crate::snapshots::{PatientStore, SnapshotCounters};
 use crate::status::{ControllerState, Curve, Explanation, ReservationStatus, Status};
 use crate::switch::{Switch, SwitchError, Switched};
 use forebay_appliance::{Appliance, BoundAddress, Drained, FlashStore, ListenerConfig};
@@ -55,9 +55,10 @@ pub(crate) struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) books: Books,
     pub(crate) shop: OriginShop,
-    pub(crate) snapshot_store: Option<SnapshotStore>,
+    pub(crate) snapshot_store: Option<PatientStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
-    stopping: Mutex<bool>,
+    /// Since when the daemon ends.
+    stopping: Mutex<Option<Instant>>,
     wake: Condvar,
     #[cfg(test)]
     pub(crate) panics_next_step: AtomicBool,
@@ -99,7 +100,7 @@ impl Shared {
     /// Sleeps until `at`; `false` if the daemon stops.
     pub(crate) fn sleep_until(&self, at: Instant) -> bool {
         let mut stopping = self.stopping.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*stopping {
+        while stopping.is_none() {
             let now = Instant::now();
             if now >= at {
                 return true;
@@ -110,11 +111,16 @@ impl Shared {
     }
 
     fn is_stopping(&self) -> bool {
+        self.stopped_at().is_some()
+    }
+
+    /// Since when the daemon ends; `None` while it serves.
+    pub(crate) fn stopped_at(&self) -> Option<Instant> {
         *self.stopping.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stop(&self) {
-        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.stopping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         self.wake.notify_all();
     }
 

@@ -12,7 +12,7 @@ use crate::http::{HttpServer, Listeners};
 use crate::lease::LeasesUnreadable;
 use crate::origins::{OriginFailure, OriginShop, competition, origin_stamp};
 use crate::route::RoutesUnreadable;
-use crate::snapshots::{self, SnapshotCounters, SnapshotStore};
+use crate::snapshots::{self, PatientStore, SnapshotCounters, SnapshotStore};
 use crate::succession::SuccessionUnusable;
 use crate::switch::Switch;
 use crate::{listing, loading, pilot};
@@ -144,8 +144,11 @@ impl Daemon {
         let waits = !absent.is_empty();
         let enabled = config.control.enabled;
         let origins = competition(&config);
-        let snapshot_store =
-            config.snapshots.as_ref().map(|snapshots| SnapshotStore::new(snapshots.place.clone()));
+        let snapshot_store = config
+            .snapshots
+            .as_ref()
+            .map(|snapshots| SnapshotStore::new(snapshots.place.clone()))
+            .map(PatientStore::new);
         let shared = Arc::new(Shared {
             config,
             appliance,
@@ -161,7 +164,7 @@ impl Daemon {
             switch: Switch::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State { decisions: earlier.into(), absent, ..State::default() }),
-            stopping: Mutex::new(false),
+            stopping: Mutex::new(None),
             wake: Condvar::new(),
             #[cfg(test)]
             panics_next_step: AtomicBool::new(false),

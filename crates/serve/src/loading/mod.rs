@@ -367,8 +367,9 @@ fn resume(
     let seen = shared.appliance.observe(volume, false).map_err(|error| with_causes(&error))?;
     let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
     let now_unix_s = unix_ms().max(0) as u64 / 1000;
+    let (identity, of) = (identity(volume, &seen.origin), config.clone());
     let series = store
-        .read(identity(volume, &seen.origin), block_size.bytes(), config, now_unix_s)
+        .ask_while_serving(shared, move |store| store.read(identity, block_size.bytes(), &of, now_unix_s))
         .map_err(|error| format!("cannot read `{}`: {}", config.place, with_causes(&error)))?;
     let Series { snapshots, refused } = series;
     shared.snapshot_counters.used.fetch_add(snapshots.len() as u64, Ordering::Relaxed);
@@ -598,7 +599,8 @@ mod tests {
         let mut writer = SnapshotWriter::new(header, true).unwrap();
         (0..50).for_each(|block| writer.push(block, USED_AGAIN).unwrap());
         let store = shared.snapshot_store.as_ref().unwrap();
-        store.write(&header, &writer.finish(), 0, &snapshots).unwrap();
+        let (bytes, kept) = (writer.finish(), snapshots.clone());
+        store.ask(shared, move |store| store.write(&header, &bytes, 0, &kept)).unwrap();
         shared.appliance.set_quota("a", Bytes::mib(1)).unwrap();
         let wait = |what: &str, done: &dyn Fn() -> bool| {
             let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,15 +1,17 @@
 //! Snapshots of what the caches hold, taken while they serve: every so often, or after so many requests, and once more at the end.
 //!
 //! The worker lists its blocks a piece per turn; sorting, compressing and writing happen on a thread of its own. If that hangs or fails, clients
-//! notice nothing. They go to a folder, to a range of an origin or to a database. Snapshots are hints: see [`crate::loading`] for who reads them.
+//! notice nothing, and the end of the daemon waits a little for it (`patient`). They go to a folder, to a range of an origin or to a database. Snapshots are hints: see [`crate::loading`] for who reads them.
 
 mod database;
 mod folder;
+mod patient;
 mod ring;
 mod store;
 
 pub(crate) use database::trouble_of_database;
 pub(crate) use folder::Series;
+pub(crate) use patient::PatientStore;
 pub(crate) use ring::slots;
 pub use store::SnapshotPlace;
 pub(crate) use store::{SnapshotStore, StoreError};
@@ -85,6 +87,18 @@ enum TakeError {
     Store { place: String, source: Box<StoreError> },
 }
 
+impl TakeError {
+    /// Whether no other volume's could be written either.
+    fn is_of_all(&self) -> bool {
+        matches!(self, TakeError::Store { source, .. } if !source.is_of_one_volume())
+    }
+
+    /// Whether the daemon ends, and the store was not waited for any longer.
+    fn is_given_up(&self) -> bool {
+        matches!(self, TakeError::Store { source, .. } if matches!(**source, StoreError::Hangs { .. }))
+    }
+}
+
 /// Who a volume is to its snapshots: its name and where its origin is, as the appliance says.
 pub(crate) fn identity(name: &str, origin: &str) -> VolumeId {
     VolumeId::new(name, origin)
@@ -133,6 +147,8 @@ impl Taker<'_> {
     /// Takes what is due; at the `end` whatever was used since its last one.
     fn look(&mut self, shared: &Shared, end: bool) {
         let looked_at = std::mem::replace(&mut self.looked_at, shared.appliance.now());
+        // At the end: why none is written any more, and of which volumes.
+        let (mut refused, mut unwritten): (Option<String>, Vec<&str>) = (None, Vec::new());
         for volume in &shared.config.volumes {
             let name = &volume.name;
             let Ok(pulse) = shared.appliance.pulse(name) else { continue };
@@ -143,6 +159,10 @@ impl Taker<'_> {
                 end || before.at.elapsed() >= self.config.every || since >= self.config.every_requests;
             // Nobody's cache changes without requests, but for what is loaded: that is known already.
             if !is_due || since == 0 || pulse.cache.resident_blocks == 0 {
+                continue;
+            }
+            if refused.is_some() {
+                unwritten.push(name);
                 continue;
             }
             let counters = &shared.snapshot_counters;
@@ -157,17 +177,23 @@ impl Taker<'_> {
                         tracing::info!(volume = name, "snapshots are taken again");
                     }
                 }
+                // The last look, which is next, tells of it.
+                Err(error) if !end && error.is_given_up() => return,
                 Err(error) => {
                     counters.failed.fetch_add(1, Ordering::Relaxed);
                     let reason = with_causes(&error);
+                    if end {
+                        // Whoever waits for the end does not wait for each volume's, where none may be written.
+                        if error.is_of_all() {
+                            unwritten.push(name);
+                            refused = Some(reason);
+                        } else {
+                            tracing::warn!(volume = name, error = reason, "its last snapshot is not written");
+                        }
+                        continue;
+                    }
                     if self.troubles.entry(name.clone()).or_default().is_news(&reason) {
                         tracing::warn!(volume = name, error = reason, "no snapshot is taken");
-                    }
-                    // Whoever waits for the end does not wait for each volume's, where none may be written.
-                    let is_of_all =
-                        matches!(&error, TakeError::Store { source, .. } if !source.is_of_one_volume());
-                    if end && is_of_all {
-                        return;
                     }
                     // Not again at once.
                     if let Some(before) = self.before.get_mut(name) {
@@ -175,6 +201,14 @@ impl Taker<'_> {
                     }
                 }
             }
+        }
+        if let Some(error) = refused {
+            let volumes = unwritten.join(", ");
+            tracing::warn!(
+                volumes,
+                error,
+                "the last snapshots are not written: what takes these volumes over begins with older ones"
+            );
         }
     }
 
@@ -193,7 +227,7 @@ impl Taker<'_> {
         let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
         let unkept =
             |source| TakeError::Store { place: self.config.place.to_string(), source: Box::new(source) };
-        let newest = store.newest(volume).map_err(unkept)?.unwrap_or(0);
+        let newest = store.ask(shared, move |store| store.newest(volume)).map_err(unkept)?.unwrap_or(0);
         let sequence = now_unix_ms.max(newest + 1).max(before.sequence + 1);
         let (old, new) = (&before.pulse, pulse);
         let hits = new.cache.hits - old.cache.hits;
@@ -225,11 +259,13 @@ impl Taker<'_> {
         }
         let bytes = snapshot_of(header, listed)?;
         let epoch = shared.books.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
-        let expired = store.write(&header, &bytes, epoch, self.config).map_err(unkept)?;
+        let (length, config) = (bytes.len(), self.config.clone());
+        let write = move |store: &SnapshotStore| store.write(&header, &bytes, epoch, &config);
+        let expired = store.ask(shared, write).map_err(unkept)?;
         let before = Before { at: Instant::now(), pulse: *pulse, sequence };
         self.before.insert(name.to_owned(), before);
         shared.snapshot_counters.expired.fetch_add(expired as u64, Ordering::Relaxed);
-        Ok(bytes.len())
+        Ok(length)
     }
 }
 

@@ -76,6 +76,8 @@ pub(crate) enum StoreError {
     Open(#[from] OriginFailure),
     #[error(transparent)]
     Ring(#[from] RingError),
+    #[error("it has not answered within {:.1} s, and the daemon ends", waited.as_secs_f64())]
+    Hangs { waited: Duration },
 }
 
 impl StoreError {
@@ -92,7 +94,7 @@ impl StoreError {
             StoreError::Database(error) => matches!(error, DatabaseError::Overtaken { .. }),
             // Another may have room where an older snapshot of its own is.
             StoreError::Folder(error) => is_full(error),
-            StoreError::Open(_) => false,
+            StoreError::Open(_) | StoreError::Hangs { .. } => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::http::ask;
 use super::support::{Client, eventually};
+use forebay_appliance::Drained;
 use forebay_cache::flash::VolumeId;
 use forebay_cache::snapshot::{Activity, Snapshot, SnapshotHeader, SnapshotWriter};
 use forebay_control::DecisionKind;
@@ -10,10 +11,10 @@ use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
 use std::collections::BTreeSet;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const TEXT: &str = r#"
 listen = ["unix:nbd.sock"]
@@ -106,6 +107,37 @@ fn a_range_that_is_not_there_costs_snapshots_and_nothing_else() {
     assert!(snapshots.directory.starts_with("bytes 65536 to 1114112 of file"), "{snapshots:?}");
     drop(client);
     daemon.shutdown();
+}
+
+/// Whoever ends the daemon waits a little for a store that hangs, and the data path ends as it would have.
+#[test]
+fn a_store_that_hangs_does_not_hold_the_end_of_the_daemon() {
+    let range = "origin = \"nbd+unix:///reserved?socket=silent.sock\"\nlength = \"1MiB\"\nslot = \"64KiB\"";
+    for place in ["database = \"snapshots.db\"", range] {
+        let place = place.replace("socket=", &format!("socket={}/", "FOLDER"));
+        let folder = folder("");
+        let place = place.replace("FOLDER", folder.path().to_str().unwrap());
+        let text = TEXT.replace("directory = \"snapshots\"", &place).replace("100ms", "1h");
+        std::fs::write(folder.path().join("forebay.toml"), text).unwrap();
+        // Somebody who is connected to, and says nothing,
+        let _silent = UnixListener::bind(folder.path().join("silent.sock")).unwrap();
+        let daemon = start(folder.path());
+        // and somebody who has the database to himself.
+        let other = rusqlite::Connection::open(folder.path().join("snapshots.db")).unwrap();
+        other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        let mut client = Client::connect(&daemon.uris("disk")[0]);
+        client.write(0, vec![7; BLOCK as usize]).unwrap();
+        blocks().skip(1).for_each(|block| read(&mut client, block, 1));
+        drop(client);
+        let began = Instant::now();
+        assert_eq!(daemon.shutdown(), Drained::Completely, "{place}");
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(4500), "{took:?} with {place}");
+        assert_eq!(
+            std::fs::read(folder.path().join("disk.img")).unwrap()[..BLOCK as usize],
+            [7; BLOCK as usize]
+        );
+    }
 }
 
 #[test]
