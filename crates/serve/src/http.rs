@@ -18,7 +18,7 @@ use crate::reservation::{ReservationError, ReservationRequest};
 use crate::route::{self, RouteError, RouteRequest};
 use crate::status::ReservationStatus;
 use crate::switch::{self, SwitchError, SwitchRequest, Switched};
-use crate::{listing, loading, metrics, observed, orders, placing, report};
+use crate::{listing, loading, metrics, objects, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
@@ -328,7 +328,7 @@ fn reservation_answer(
 }
 
 async fn reserve(State(shared): State<Weak<Shared>>, body: Bytes) -> Response {
-    let request = match serde_json::from_slice::<ReservationRequest>(&body) {
+    let request = match objects::read::<ReservationRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the reservation is not understood: {wrong}"));
@@ -389,7 +389,7 @@ pub(crate) async fn switched(
     body: Bytes,
     switch: impl FnOnce(bool) -> Option<Result<Switched, SwitchError>> + Send + 'static,
 ) -> Response {
-    let request = match serde_json::from_slice::<SwitchRequest>(&body) {
+    let request = match objects::read::<SwitchRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the switch is not understood: {wrong}"));
@@ -454,7 +454,7 @@ async fn raise_lease(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    let request = match serde_json::from_slice::<LeaseRequest>(&body) {
+    let request = match objects::read::<LeaseRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the lease is not understood: {wrong}"));
@@ -489,7 +489,7 @@ async fn place(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    let request = match serde_json::from_slice::<PlacingRequest>(&body) {
+    let request = match objects::read::<PlacingRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the placement is not understood: {wrong}"));
@@ -523,7 +523,7 @@ async fn change_route(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    let request = match serde_json::from_slice::<RouteRequest>(&body) {
+    let request = match objects::read::<RouteRequest>(&body) {
         Ok(request) => request,
         Err(wrong) => {
             return error(StatusCode::BAD_REQUEST, &format!("the route is not understood: {wrong}"));

@@ -22,6 +22,7 @@ mod listing;
 mod loading;
 mod metrics;
 mod monitor;
+mod objects;
 pub mod observed;
 mod orders;
 mod origins;

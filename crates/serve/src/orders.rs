@@ -6,6 +6,7 @@
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::daemon::Shared;
 use crate::loading::{self, LoadChoice, PrewarmError};
+use crate::objects;
 use forebay_appliance::{CommandError, Drained};
 use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_units::{ByteRange, Bytes};
@@ -126,7 +127,7 @@ struct DrainOrder {
 }
 
 fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, OrderError> {
-    serde_json::from_slice(body).map_err(|error| OrderError::NotUnderstood { reason: error.to_string() })
+    objects::read(body).map_err(|error| OrderError::NotUnderstood { reason: error.to_string() })
 }
 
 /// Sets the quota of a volume that no controller sizes.

@@ -428,6 +428,40 @@ fn without_a_token_nothing_is_changed_over_tcp() {
     daemon.shutdown();
 }
 
+/// Who forgets the names of what is ordered would have the order understood by the places of its values.
+#[test]
+fn an_order_that_is_a_list_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut volume = VolumeConfig::new("db", OriginConfig::Memory { size: Bytes::mib(4) });
+    volume.cache = CacheConfig::Fixed(Bytes::mib(1));
+    let mut config = Config::new(vec![volume]);
+    config.listen = unix(folder.path());
+    config.http.socket = Some(folder.path().join("http.sock"));
+    config.reservations = Some(folder.path().join("reservations.json"));
+    config.leases = Some(folder.path().join("leases.json"));
+    let daemon = Daemon::start(config).unwrap();
+    for (method, path, body) in [
+        ("PUT", "controller", "[false]"),
+        ("POST", "reservations", r#"[["db"], 100.0, null, 60.0, null, 1.0]"#),
+        ("POST", "volumes/db/prewarm", r#"[[{"offset": 0, "length": 4096}], null, null, null, 1.0]"#),
+        ("POST", "volumes/db/prewarm", r#"{"ranges": [[0, 4096]]}"#),
+        ("POST", "volumes/db/lease", r#"[1, "other", 1.0]"#),
+        ("POST", "volumes/db/placement", r#"["demand"]"#),
+        ("POST", "volumes/db/route", r#"["nbd://127.0.0.1:1/db"]"#),
+        ("PUT", "volumes/db/quota", "[4096]"),
+        ("POST", "volumes/db/drain", "[1000]"),
+    ] {
+        let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
+        let (status, answer) = ask(stream, method, &format!("/api/v1/{path}"), body);
+        let told = answer.contains("an array, expected an object with ");
+        assert!(status == 400 && told, "{method} {path} {body}: {status} {answer}");
+    }
+    let status = daemon.status();
+    assert_eq!((status.volumes.len(), status.reservations.len()), (1, 0));
+    assert_eq!(status.volumes[0].quota_bytes, Bytes::mib(1).get());
+    daemon.shutdown();
+}
+
 #[test]
 fn where_nothing_is_left_to_a_controller_there_is_none_to_pause_or_to_resume() {
     let folder = tempfile::tempdir().unwrap();
