@@ -23,9 +23,9 @@ pub use appliance::{
 };
 pub use driver::{
     BATCH_WAIT, BoundAddress, FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX,
-    FlashConfig, FlashOpenError, FlashStore, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError, ListenerConfig,
-    OriginStamp, RECEIVE_BYTES, RetargetError, SocketFile, flash_capacity, remove_stale_socket,
-    trouble_of_flash,
+    FlashConfig, FlashMissing, FlashOpenError, FlashStore, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, ListenError,
+    ListenerConfig, OriginStamp, RECEIVE_BYTES, RetargetError, SocketFile, flash_capacity,
+    remove_stale_socket, trouble_of_flash,
 };
 pub use forebay_ring::{Engine, EngineChoice};
 pub use retarget::{RetargetFailure, RetargetOptions, Retargeted};

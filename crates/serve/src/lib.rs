@@ -12,6 +12,7 @@ mod bounded_listener;
 mod clock;
 pub mod config;
 mod daemon;
+mod flash_file;
 pub mod fleet;
 pub mod history;
 mod http;

@@ -53,6 +53,7 @@ pub(crate) fn status(shared: &Shared) -> Status {
             capacity_bytes: flash.capacity().get(),
             taken_bytes: flash.taken().get(),
             direct: flash.is_direct(),
+            trouble: state.flash_trouble.clone(),
         }),
         io: IoStatus {
             engine: shared.appliance.io().name().to_owned(),

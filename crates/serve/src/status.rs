@@ -142,6 +142,9 @@ pub struct FlashStatus {
     pub taken_bytes: u64,
     /// Whether it is read and written past the page cache.
     pub direct: bool,
+    /// What is wrong with it, while its volumes are served from it: the file was removed, or another has its place. Absent where the daemon is of before that was told.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// How files are read and written.

@@ -17,7 +17,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -116,6 +116,28 @@ fn capacity_of(geometry: Geometry) -> Bytes {
     Bytes(u64::from(geometry.segments) * u64::from(geometry.segment_bytes))
 }
 
+/// What has become of a flash file that is read and written on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FlashMissing {
+    /// It has no name any more.
+    Removed,
+    /// Another file has its path.
+    Replaced,
+    /// Nothing is found at its path, and it has another name.
+    Elsewhere(io::ErrorKind),
+}
+
+impl std::fmt::Display for FlashMissing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            FlashMissing::Removed => write!(f, "the file was removed"),
+            FlashMissing::Replaced => write!(f, "what is there now is another file"),
+            FlashMissing::Elsewhere(kind) => write!(f, "the file is not there any more ({kind})"),
+        }
+    }
+}
+
 /// An open flash device with its tier, for all volumes of an appliance.
 pub struct FlashStore {
     tier: FlashTier,
@@ -173,6 +195,22 @@ impl FlashStore {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.device.path
+    }
+
+    /// What has become of the file at its path since it was opened: `None` while it is what is read and written. Device nodes come and go with the device's
+    /// driver and say nothing. Asks the file system twice, so that it may block: not for the data path.
+    pub fn missing(&self) -> Option<FlashMissing> {
+        let FlashFile { io, path, .. } = &*self.device;
+        let own = io.file().metadata().ok().filter(|own| own.is_file())?;
+        let found = std::fs::metadata(path);
+        if found.as_ref().is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino())) {
+            return None;
+        }
+        match found {
+            Ok(_) => Some(FlashMissing::Replaced),
+            Err(_) if own.nlink() == 0 => Some(FlashMissing::Removed),
+            Err(error) => Some(FlashMissing::Elsewhere(error.kind())),
+        }
     }
 
     /// Whether it is read and written past the page cache; file systems in memory cannot.

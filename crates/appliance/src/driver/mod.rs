@@ -27,8 +27,8 @@ mod primitives {
 pub(crate) use acceptor::{Acceptor, AcceptorHandle, TlsAcceptor};
 pub(crate) use flash::VolumeFlash;
 pub use flash::{
-    FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX, FlashConfig, FlashOpenError,
-    FlashStore, OriginStamp, flash_capacity, trouble_of_flash,
+    FLASH_ALIGNMENT, FLASH_REQUESTS_MAX, FLASH_SEGMENT_BYTES, FLASH_VOLUMES_MAX, FlashConfig, FlashMissing,
+    FlashOpenError, FlashStore, OriginStamp, flash_capacity, trouble_of_flash,
 };
 pub(crate) use inbox::{Inbox, Message};
 pub(crate) use listener::Listener;

@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) action_counts: BTreeMap<(&'static str, &'static str), u64>,
     /// Volumes that are not exported yet, and why.
     pub(crate) absent: BTreeMap<String, String>,
+    /// What is wrong with the place of the flash file.
+    pub(crate) flash_trouble: Option<String>,
     /// Volumes that are being drained, with the quotas that they have until they are gone.
     pub(crate) leaving: BTreeMap<String, Bytes>,
     /// What the controller said last, by volume: its word for the state, and whom its cache serves.

@@ -15,7 +15,7 @@ use crate::route::RoutesUnreadable;
 use crate::snapshots::{self, PatientStore, SnapshotCounters, SnapshotStore};
 use crate::succession::SuccessionUnusable;
 use crate::switch::Switch;
-use crate::{listing, loading, pilot};
+use crate::{flash_file, listing, loading, pilot};
 use forebay_appliance::{
     Appliance, ApplianceConfig, FlashOpenError, FlashStore, VolumeConfig as ServedVolume, VolumeFlashConfig,
 };
@@ -188,6 +188,9 @@ impl Daemon {
         self.start_thread("listing", listing::run)?;
         if let Some(config) = self.shared().config.snapshots.clone() {
             self.start_thread("snapshots", move |shared| snapshots::run(shared, &config))?;
+        }
+        if self.shared().flash.is_some() {
+            self.start_thread("flash-file", flash_file::run)?;
         }
         if waits {
             self.start_thread("absent-origins", wait_for_origins)?;

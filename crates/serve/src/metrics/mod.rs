@@ -50,7 +50,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     per_volume(&mut text, &volumes);
     working_sets(&mut text, shared, &state);
     caches(&mut text, &volumes);
-    flash(&mut text, shared, &volumes);
+    flash(&mut text, shared, &state, &volumes);
     placement(&mut text, &volumes);
     objectives(&mut text, &volumes);
     origins(&mut text, shared, &volumes, &state.utilisation);
@@ -256,7 +256,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
     }
 }
 
-fn flash(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
+fn flash(text: &mut Text, shared: &Shared, state: &State, volumes: &Volumes<'_>) {
     let Some(store) = &shared.flash else { return };
     text.family("forebay_flash_device_bytes", "gauge", "Bytes of the flash device for blocks.");
     text.sample("forebay_flash_device_bytes", &[], store.capacity().as_f64());
@@ -266,6 +266,12 @@ fn flash(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>) {
         "Bytes of the flash device that volumes have taken.",
     );
     text.sample("forebay_flash_device_taken_bytes", &[], store.taken().as_f64());
+    text.family(
+        "forebay_flash_device_missing",
+        "gauge",
+        "1 while the flash file that is served from is not the one at its path: it was removed, or replaced.",
+    );
+    text.sample("forebay_flash_device_missing", &[], f64::from(u8::from(state.flash_trouble.is_some())));
     let of =
         || volumes.iter().filter_map(|(volume, _)| Some((volume.name.as_str(), volume.observation.flash?)));
     text.family(

@@ -102,6 +102,37 @@ fn blocks_of_a_file_that_was_replaced_while_it_was_served_are_not_found() {
     read_all(&daemon);
 }
 
+/// Its room is free only when the daemon ends, and the next one begins without what is on it: nobody would know.
+#[test]
+fn flash_that_was_removed_while_it_serves_is_told_and_goes_on_serving() {
+    let folder = tempfile::tempdir().unwrap();
+    let (disk, flash) = (folder.path().join("disk.img"), folder.path().join("flash"));
+    std::fs::write(&disk, (0..128u64).flat_map(|place| content(place << 16)).collect::<Vec<u8>>()).unwrap();
+    std::fs::write(folder.path().join("forebay.toml"), TEXT).unwrap();
+    let daemon = start(folder.path());
+    read_all(&daemon);
+    let trouble = || daemon.status().flash.unwrap().trouble;
+    let seconds = Duration::from_secs(20);
+    assert_eq!(trouble(), None);
+    assert!(daemon.metrics().contains("forebay_flash_device_missing 0\n"), "{}", daemon.metrics());
+    let aside = folder.path().join("aside");
+    std::fs::rename(&flash, &aside).unwrap();
+    eventually("it is told", seconds, || trouble().is_some_and(|told| told.contains("is not there")));
+    assert!(daemon.metrics().contains("forebay_flash_device_missing 1\n"), "{}", daemon.metrics());
+    // Put back, it is as before.
+    std::fs::rename(&aside, &flash).unwrap();
+    eventually("it is over", seconds, || trouble().is_none());
+    std::fs::remove_file(&flash).unwrap();
+    eventually("it is told", seconds, || trouble().is_some_and(|told| told.contains("was removed")));
+    // Another in its place is not what is served from.
+    std::fs::write(&flash, []).unwrap();
+    eventually("it is told", seconds, || trouble().is_some_and(|told| told.contains("is another")));
+    read_all(&daemon);
+    let flash = daemon.status().volumes[0].flash.unwrap();
+    assert!(flash.damaged == 0 && flash.write_errors == 0, "{flash:?}");
+    assert_eq!(daemon.shutdown(), Drained::Completely);
+}
+
 /// Nothing tells that an export was changed but the operator's word, who says that only this daemon does.
 #[test]
 fn what_is_written_past_the_flash_of_a_volume_is_not_old_when_it_has_it_again() {

@@ -342,6 +342,13 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         let snapshots = if kept.failed == 1 { "snapshot" } else { "snapshots" };
         lines.push(format!("! {} {snapshots} could not be taken: the log says why", kept.failed));
     }
+    if let Some(trouble) = status.flash.as_ref().and_then(|flash| flash.trouble.as_ref()) {
+        let on_it: Vec<String> = (status.volumes.iter())
+            .filter(|volume| volume.flash.is_some())
+            .map(|volume| format!("`{}`", volume.name))
+            .collect();
+        lines.push(format!("! flash of {}: {trouble}", on_it.join(", ")));
+    }
     if let Some(trouble) = &status.history.trouble {
         lines.push(format!(
             "! history is not kept as it should be ({} rows lost): {trouble}",
