@@ -74,6 +74,11 @@ pub(crate) fn memory() -> MemoryStatus {
     MemoryStatus { total_bytes: machine_memory().get(), available_bytes: memory_available().get() }
 }
 
+/// Why no snapshot can be read or written now.
+fn snapshots_trouble(shared: &Shared) -> Option<String> {
+    shared.snapshot_store.as_ref()?.trouble()
+}
+
 fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
     let config = shared.config.snapshots.as_ref()?;
     let counters = &shared.snapshot_counters;
@@ -86,6 +91,7 @@ fn snapshots(shared: &Shared) -> Option<SnapshotsStatus> {
         expired: of(&counters.expired),
         used: of(&counters.used),
         refused: of(&counters.refused),
+        trouble: snapshots_trouble(shared),
     })
 }
 
@@ -377,6 +383,7 @@ pub(crate) fn explain(shared: &Shared, name: &str) -> Option<Explanation> {
         status,
         controller: Some(controller),
         reservations: reservations(shared, |reservation| reservation.volumes.iter().any(|of| of == name)),
+        snapshots_trouble: snapshots_trouble(shared),
         decisions: decisions(shared, name),
     })
 }

@@ -473,6 +473,9 @@ pub struct SnapshotsStatus {
     pub used: u64,
     /// and those that were found damaged or foreign: the log says why.
     pub refused: u64,
+    /// Why none can be read or written now, which is tried again. Absent where the daemon is of before that was told.
+    #[serde(default)]
+    pub trouble: Option<String>,
 }
 
 /// Why a volume is served as it is; schema `forebay.explain/1`.
@@ -490,6 +493,9 @@ pub struct Explanation {
     /// Promises for a while that it has part in.
     #[serde(default)]
     pub reservations: Vec<ReservationStatus>,
+    /// Why its cache can neither be loaded from snapshots now nor leave any; absent where it can, or none are kept.
+    #[serde(default)]
+    pub snapshots_trouble: Option<String>,
     /// What was decided about it, oldest first; earlier runs too where a history is kept.
     pub decisions: Vec<DatedDecision>,
 }

@@ -76,6 +76,10 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
     if let Some(controller) = idle {
         output.line(format_args!("  {}: nothing is decided about it meanwhile", decides(controller, now)))?;
     }
+    if let Some(trouble) = &explanation.snapshots_trouble {
+        let told = "snapshots are neither read nor written, which is tried again";
+        output.line(format_args!("  {told}: {trouble}"))?;
+    }
     for reservation in &explanation.reservations {
         output.line(format_args!("  {}", reserve::words(reservation, now)))?;
     }

@@ -6,7 +6,7 @@ mod volume;
 use super::check::check;
 use super::problem::{ConfigError, Finding, Problem};
 use super::reader::{Notes, Table, TextOr, join};
-use super::snapshot_place::in_vain;
+use super::snapshot_place::is_another;
 use super::spoken::spoken;
 use super::written::{opened, over_itself};
 use super::{
@@ -54,9 +54,7 @@ pub(super) fn parse(file: &str, text: &str, folder: &Path, looks: Looks) -> Resu
     over_itself(&config, Path::new(file), &mut further);
     if looks != Looks::Nowhere {
         opened(&config, &mut further);
-    }
-    if looks == Looks::AtAll {
-        in_vain(&config, &mut further);
+        is_another(&config, &mut further);
     }
     // What could not be read was said: its default may be wrong in its place.
     further.retain(|finding| {

@@ -398,8 +398,6 @@ enum Looks {
     Nowhere,
     /// What keeps a daemon from starting.
     AtStart,
-    /// And what keeps parts of it from working.
-    AtAll,
 }
 
 impl Config {
@@ -433,14 +431,6 @@ impl Config {
     /// [`ConfigError`] with everything that is wrong.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         Config::read_and(path, Looks::AtStart)
-    }
-
-    /// The same for who wants to know whether all of it will do: what the daemon would go on trying without success is refused, too.
-    ///
-    /// # Errors
-    /// [`ConfigError`] with everything that is wrong.
-    pub fn read_to_check(path: &Path) -> Result<Config, ConfigError> {
-        Config::read_and(path, Looks::AtAll)
     }
 
     /// The same without opening what it names, certificates say: for who only asks a daemon that is started with it, and may not be let in to them.
@@ -538,7 +528,14 @@ impl Config {
     /// Not refused as what surely is one: an export of somebody else's may have a name that looks so (`disk.` and a UUID), and a daemon that served yesterday
     /// is not to fail for it.
     pub fn cautions(&self, path: &Path) -> Vec<String> {
-        cautions(path, self.uris())
+        let mut told = cautions(path, self.uris());
+        let place = self.snapshots.as_ref().and_then(|snapshots| snapshot_place::absent(&snapshots.place));
+        told.extend(place.map(|(key, absent)| {
+            format!(
+                "`{key}`: {absent}; no snapshot is read or written until it is there, which is tried again"
+            )
+        }));
+        told
     }
 
     /// The NBD servers that it names, with the key of each.

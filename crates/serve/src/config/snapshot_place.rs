@@ -3,54 +3,71 @@
 use super::check::{is_same_file, size_of, unfit};
 use super::problem::Finding;
 use super::{Config, OriginConfig, SnapshotPlace};
-use crate::snapshots::{slots, trouble_of_database};
+use crate::snapshots::{DatabaseError, slots, trouble_of_database};
 use forebay_cache::snapshot::SLOT_HEADER_BYTES;
 use forebay_units::{Bytes, with_causes};
+use std::path::Path;
 
 /// A header, and a snapshot of some thousand blocks.
 const SNAPSHOT_SLOT_MIN: Bytes = Bytes::kib(16);
 /// All headers, 4 MiB of them, are read for each snapshot that is written.
 const SNAPSHOT_SLOTS_MAX: u64 = 1024;
 
-/// Adds what no snapshot could be written for as things are. A daemon serves without, and goes on trying: only who asks is told.
-pub(super) fn in_vain(config: &Config, findings: &mut Vec<Finding>) {
-    let mut wrong =
-        |key: &str, message: String| findings.push(Finding::new(format!("snapshots.{key}"), message));
-    match config.snapshots.as_ref().map(|snapshots| &snapshots.place) {
-        Some(SnapshotPlace::Database(path)) => {
-            let trouble = trouble_of_database(path);
-            trouble.iter().for_each(|error| {
-                wrong("database", format!("`{}`: {}", path.display(), with_causes(error)));
-            });
-        }
-        Some(SnapshotPlace::Range { origin, range, .. }) => {
-            let Some(path) = origin.path() else { return };
-            let (name, end) = (path.display(), Bytes(range.offset.saturating_add(range.length)));
-            match std::fs::metadata(path) {
-                Err(error) => wrong("origin", format!("cannot open origin `{name}`: {error}")),
-                Ok(metadata) => match (unfit(origin, path, &metadata), size_of(&metadata)) {
-                    (Some(message), _) => wrong("origin", message),
-                    (None, size) if end > size && (size > Bytes::ZERO || metadata.is_file()) => {
-                        wrong(
-                            "length",
-                            format!("the range ends at {end}, behind the end of `{name}` at {size}"),
-                        );
-                    }
-                    _ => {}
-                },
-            }
-        }
-        Some(SnapshotPlace::Folder(_)) | None => {}
+/// Adds what is wrong with what is there in the place. It is opened.
+///
+/// One rule for all kinds of place: what is there and is something else than the configuration says is refused, by who checks and by who starts. What is only absent (a
+/// folder, a disk, an export, hosts that have it, a later layout that another host has made) may be there the next minute: a daemon serves without, tells so and tries again.
+pub(super) fn is_another(config: &Config, findings: &mut Vec<Finding>) {
+    if let Some(SnapshotPlace::Database(path)) = config.snapshots.as_ref().map(|snapshots| &snapshots.place)
+        && let Some(error @ (DatabaseError::NoDatabase | DatabaseError::Stranger { .. })) =
+            trouble_of_database(path)
+    {
+        let message = format!("`{}`: {}", path.display(), with_causes(&error));
+        findings.push(Finding::new("snapshots.database", message).hint("name another file"));
     }
 }
 
-/// A folder that is there, or a range that nothing else is in.
+/// What is absent of the place now, with its key; `None` where it is there, or where only who connects to it would know.
+pub(super) fn absent(place: &SnapshotPlace) -> Option<(&'static str, String)> {
+    match place {
+        SnapshotPlace::Folder(path) => no_folder(path).map(|told| ("snapshots.directory", told)),
+        SnapshotPlace::Database(path) => {
+            let folder = path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+            let told = no_folder(folder).or_else(|| {
+                Some(format!("`{}`: {}", path.display(), with_causes(&trouble_of_database(path)?)))
+            });
+            told.map(|told| ("snapshots.database", told))
+        }
+        SnapshotPlace::Range { origin, range, .. } => {
+            let path = origin.path()?;
+            let (name, end) = (path.display(), Bytes(range.offset.saturating_add(range.length)));
+            match std::fs::metadata(path) {
+                Err(error) => Some(("snapshots.origin", format!("cannot open origin `{name}`: {error}"))),
+                Ok(metadata) => {
+                    let size = size_of(&metadata);
+                    let is_short = end > size && (size > Bytes::ZERO || metadata.is_file());
+                    is_short.then(|| {
+                        let told = format!("the range ends at {end}, behind the end of `{name}` at {size}");
+                        ("snapshots.length", told)
+                    })
+                }
+            }
+        }
+    }
+}
+
+fn no_folder(path: &Path) -> Option<String> {
+    let error = std::fs::metadata(path).err()?;
+    Some(format!("the folder `{}` is not there: {error}", path.display()))
+}
+
+/// A folder, or a range that nothing else is in.
 pub(super) fn snapshot_place(config: &Config, place: &SnapshotPlace, findings: &mut Vec<Finding>) {
     let mut wrong =
         |key: &str, message: String| findings.push(Finding::new(format!("snapshots.{key}"), message));
     match place {
-        SnapshotPlace::Folder(path) if !path.is_dir() => {
-            wrong("directory", format!("the folder `{}` does not exist", path.display()));
+        SnapshotPlace::Folder(path) if path.exists() && !path.is_dir() => {
+            wrong("directory", format!("`{}` exists and is no folder", path.display()));
         }
         // Its file is looked at with the others that the daemon writes.
         SnapshotPlace::Folder(_) | SnapshotPlace::Database(_) => {}
@@ -77,6 +94,10 @@ pub(super) fn snapshot_place(config: &Config, place: &SnapshotPlace, findings: &
                 wrong("offset", format!("{} is beyond any origin", Bytes(range.offset)));
             }
             let origin: &OriginConfig = origin;
+            let found = origin.path().and_then(|path| Some((path, std::fs::metadata(path).ok()?)));
+            if let Some(message) = found.and_then(|(path, metadata)| unfit(origin, path, &metadata)) {
+                wrong("origin", message);
+            }
             if !matches!(
                 origin,
                 OriginConfig::File { .. }

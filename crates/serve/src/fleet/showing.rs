@@ -90,8 +90,16 @@ async fn told_explanation(
     let controller = Some(controller(&shared, &state));
     drop(state);
     let schema = "forebay.explain/1".to_owned();
-    axum::Json(Explanation { schema, volume, status, controller, reservations: Vec::new(), decisions })
-        .into_response()
+    axum::Json(Explanation {
+        schema,
+        volume,
+        status,
+        controller,
+        reservations: Vec::new(),
+        snapshots_trouble: None,
+        decisions,
+    })
+    .into_response()
 }
 
 pub(super) fn controller(shared: &FleetShared, state: &FleetState) -> ControllerStatus {

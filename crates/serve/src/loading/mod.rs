@@ -84,7 +84,8 @@ pub(crate) fn cancel(shared: &Shared, volume: &str) -> Result<(), PrewarmError> 
 
 /// Runs until the daemon stops.
 pub(crate) fn run(shared: &Shared) {
-    let mut loader = Loader { running: BTreeMap::new(), left: BTreeMap::new(), ticks: 0 };
+    let mut loader =
+        Loader { running: BTreeMap::new(), left: BTreeMap::new(), unread: BTreeMap::new(), ticks: 0 };
     loop {
         let tick = if loader.running.is_empty() { IDLE_TICK } else { TICK };
         if !shared.sleep_until(Instant::now() + tick) {
@@ -93,9 +94,11 @@ pub(crate) fn run(shared: &Shared) {
         loader.pace(shared);
         let (wishes, cancelled) = shared.books.loads().take();
         loader.left.retain(|volume, _| !cancelled.contains(volume));
+        loader.unread.retain(|volume, _| !cancelled.contains(volume));
         for (volume, wish) in wishes {
             loader.start(shared, &volume, &wish);
         }
+        loader.read_again(shared);
         loader.look_again(shared);
     }
 }
@@ -112,6 +115,8 @@ struct Running {
 struct Loader {
     running: BTreeMap<String, Running>,
     left: BTreeMap<String, LeftToItself>,
+    /// Wishes whose snapshots could not be read, because of their place.
+    unread: BTreeMap<String, Wish>,
     ticks: u64,
 }
 
@@ -168,6 +173,25 @@ impl Loader {
         });
     }
 
+    /// Takes up what snapshots were wished for, once their place answers.
+    fn read_again(&mut self, shared: &Shared) {
+        let has_trouble = shared.snapshot_store.as_ref().is_none_or(|store| store.trouble().is_some());
+        if self.unread.is_empty() || has_trouble {
+            return;
+        }
+        for (volume, wish) in std::mem::take(&mut self.unread) {
+            let is_wanted = {
+                let mut loads = shared.books.loads();
+                let is_wanted = !loads.cancelled.contains(&volume);
+                loads.starting.extend(is_wanted.then(|| volume.clone()));
+                is_wanted
+            };
+            if is_wanted {
+                self.start(shared, &volume, &wish);
+            }
+        }
+    }
+
     /// Decides anew on caches that should have filled themselves by now.
     fn look_again(&mut self, shared: &Shared) {
         let mut due = Vec::new();
@@ -217,6 +241,7 @@ impl Loader {
     fn start(&mut self, shared: &Shared, volume: &str, wish: &Wish) {
         if wish.snapshots {
             self.left.remove(volume);
+            self.unread.remove(volume);
         }
         let Some(at) = place_of(shared, volume) else { return };
         let block_size = shared.config.volumes[at].block_size;
@@ -236,7 +261,13 @@ impl Loader {
                     tell(shared, at, &resumed, wish.asked);
                     found = Some(resumed);
                 }
-                Err(error) => tracing::warn!(volume, error, "snapshots are not looked at"),
+                Err(error) => {
+                    if shared.snapshot_store.as_ref().is_some_and(|store| store.trouble().is_some()) {
+                        let wish = Wish { zones: Vec::new(), ..wish.clone() };
+                        self.unread.insert(volume.to_owned(), wish);
+                    }
+                    tracing::warn!(volume, error, "snapshots are not looked at");
+                }
             }
         }
         self.load(shared, at, wish, rules, found);

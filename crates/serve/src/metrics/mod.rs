@@ -91,6 +91,10 @@ fn snapshots(text: &mut Text, shared: &Shared) {
     if shared.config.snapshots.is_none() {
         return;
     }
+    let has_trouble = shared.snapshot_store.as_ref().is_some_and(|store| store.trouble().is_some());
+    let help =
+        "1 while the place of snapshots does not answer: none is read or written, which is tried again.";
+    text.single("forebay_snapshots_unavailable", "gauge", help, f64::from(u8::from(has_trouble)));
     let counters = &shared.snapshot_counters;
     for (name, help, counter) in [
         ("forebay_snapshots_taken_total", "Snapshots of what caches hold, written.", &counters.taken),

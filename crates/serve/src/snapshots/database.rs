@@ -41,6 +41,8 @@ CREATE UNIQUE INDEX snapshot_place ON snapshot (volume, epoch, sequence);
 /// Why the database is not used.
 #[derive(Debug, Error)]
 pub(crate) enum DatabaseError {
+    #[error("the folder `{}` is not there", folder.display())]
+    NoFolder { folder: PathBuf },
     #[error("it is no database")]
     NoDatabase,
     #[error("it cannot be read")]
@@ -102,6 +104,10 @@ impl SnapshotDatabase {
 
     /// Opens it; `None` where nothing was ever written and it `is_read`.
     fn open(&self, is_read: bool) -> Result<Option<Connection>, DatabaseError> {
+        let folder = self.path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            return Err(DatabaseError::NoFolder { folder: folder.to_owned() });
+        }
         if is_read && !self.path.exists() {
             return Ok(None);
         }

@@ -88,9 +88,9 @@ impl SnapshotFolder {
     }
 
     /// The place of the newest snapshot of a volume, whatever is in it; `None` where there is none.
-    pub(crate) fn newest(&self, volume: VolumeId) -> Option<u64> {
-        let first = self.files(volume).ok()?.first().map(|(sequence, _)| *sequence);
-        first.filter(|sequence| *sequence <= FOLLOWED_MAX)
+    pub(crate) fn newest(&self, volume: VolumeId) -> io::Result<Option<u64>> {
+        let first = self.files(volume)?.first().map(|(sequence, _)| *sequence);
+        Ok(first.filter(|sequence| *sequence <= FOLLOWED_MAX))
     }
 
     /// Writes a snapshot, durably.
@@ -248,9 +248,9 @@ mod tests {
         for sequence in [7, PLACE_MAX - 2, PLACE_MAX, FOLLOWED_MAX + 1] {
             folder.write(OURS, sequence, &bytes(OURS, sequence, 4096)).unwrap();
         }
-        assert_eq!(folder.newest(OURS), Some(7));
+        assert_eq!(folder.newest(OURS).unwrap(), Some(7));
         folder.write(OURS, 8, &bytes(OURS, 8, 4096)).unwrap();
-        assert_eq!(folder.newest(OURS), Some(8));
+        assert_eq!(folder.newest(OURS).unwrap(), Some(8));
         let kept = |most| {
             let series = folder.read(OURS, 4096, most, 0).unwrap();
             series.snapshots.iter().map(|found| found.header().sequence).collect::<Vec<_>>()
@@ -262,7 +262,7 @@ mod tests {
     fn what_is_damaged_or_foreign_is_refused_and_the_rest_is_used() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = SnapshotFolder::new(temporary.path().to_owned());
-        assert_eq!(folder.newest(OURS), None);
+        assert_eq!(folder.newest(OURS).unwrap(), None);
         for sequence in [3, 1, 2, 9] {
             folder.write(OURS, sequence, &bytes(OURS, sequence, 4096)).unwrap();
         }
@@ -292,7 +292,10 @@ mod tests {
         }
         // The three newest are 9 and the two that are refused.
         let newest = folder.read(OURS, 4096, 3, 0).unwrap();
-        assert_eq!((newest.snapshots.len(), newest.refused.len(), folder.newest(OURS)), (1, 2, Some(9)));
+        assert_eq!(
+            (newest.snapshots.len(), newest.refused.len(), folder.newest(OURS).unwrap()),
+            (1, 2, Some(9))
+        );
         // Two are kept, and the other volume's, and what was begun a moment ago.
         assert_eq!(folder.expire(OURS, 2, 0).unwrap(), 5);
         assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 9);

@@ -9,7 +9,7 @@ mod patient;
 mod ring;
 mod store;
 
-pub(crate) use database::trouble_of_database;
+pub(crate) use database::{DatabaseError, trouble_of_database};
 pub(crate) use folder::Series;
 pub(crate) use patient::PatientStore;
 pub(crate) use ring::slots;
@@ -128,7 +128,14 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
         troubles: BTreeMap::new(),
         looked_at: shared.appliance.now(),
     };
+    let mut asked: Option<Instant> = None;
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
+        // So that it is told from the start, and that it is over, whether a snapshot is due or not.
+        let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
+        if asked.is_none_or(|at| store.trouble().is_some() && at.elapsed() >= config.every) {
+            asked = Some(Instant::now());
+            let _ = store.ask(shared, |store| store.newest(VolumeId(0)));
+        }
         taker.look(shared, false);
     }
     taker.look(shared, true);
@@ -192,7 +199,7 @@ impl Taker<'_> {
                         }
                         continue;
                     }
-                    if self.troubles.entry(name.clone()).or_default().is_news(&reason) {
+                    if !error.is_of_all() && self.troubles.entry(name.clone()).or_default().is_news(&reason) {
                         tracing::warn!(volume = name, error = reason, "no snapshot is taken");
                     }
                     // Not again at once.

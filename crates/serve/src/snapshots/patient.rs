@@ -5,9 +5,11 @@
 
 use super::{SnapshotStore, StoreError};
 use crate::daemon::Shared;
-use std::sync::Arc;
+use crate::trouble::Trouble;
+use forebay_units::with_causes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,8 @@ use std::time::{Duration, Instant};
 pub(crate) const AT_END: Duration = Duration::from_secs(3);
 /// How long all answers together are waited for then, where each comes, but slowly (ours).
 pub(crate) const AT_END_IN_ALL: Duration = Duration::from_secs(10);
+/// Whoever has not answered for so long may never do: it is told meanwhile (ours; longer than a range's own patience).
+const LATE: Duration = Duration::from_secs(15);
 /// How often it is looked whether the daemon ends.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -23,11 +27,39 @@ pub(crate) struct PatientStore {
     store: Arc<SnapshotStore>,
     /// It hung at the end: whoever comes now waits no more.
     is_given_up: AtomicBool,
+    place: String,
+    trouble: Mutex<Trouble>,
 }
 
 impl PatientStore {
     pub(crate) fn new(store: SnapshotStore) -> PatientStore {
-        PatientStore { store: Arc::new(store), is_given_up: AtomicBool::new(false) }
+        let place = store.place().to_string();
+        let trouble = Mutex::default();
+        PatientStore { store: Arc::new(store), is_given_up: AtomicBool::new(false), place, trouble }
+    }
+
+    /// Why no snapshot can be read or written now; `None` where the last answer was one.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.told().map(str::to_owned)
+    }
+
+    /// Notes whether the store is of use, and tells the log.
+    fn note(&self, trouble: Option<String>) {
+        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match trouble {
+            Some(error) if known.is_news(&error) => {
+                tracing::warn!(
+                    place = self.place,
+                    error,
+                    "snapshots are neither read nor written; it is tried again"
+                );
+            }
+            None if known.is_over() => {
+                tracing::info!(place = self.place, "snapshots are read and written again");
+            }
+            _ => {}
+        }
     }
 
     /// What the store answers, for whoever needs it also when the daemon ends.
@@ -73,10 +105,20 @@ impl PatientStore {
         })?;
         loop {
             match answers.recv_timeout(LOOK_EVERY) {
-                Ok(answer) => return answer,
+                Ok(answer) => {
+                    match &answer {
+                        Ok(_) => self.note(None),
+                        Err(error) if !error.is_of_one_volume() => self.note(Some(with_causes(error))),
+                        Err(_) => {}
+                    }
+                    return answer;
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     let panic = thread.join().expect_err("who answers nothing panicked");
                     std::panic::resume_unwind(panic);
+                }
+                Err(RecvTimeoutError::Timeout) if began.elapsed() >= LATE => {
+                    self.note(Some(format!("it has not answered for {} s", LATE.as_secs())));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }

@@ -121,6 +121,11 @@ impl SnapshotStore {
         SnapshotStore { place, occupied: Mutex::default(), sharing }
     }
 
+    /// Where they are.
+    pub(crate) fn place(&self) -> &SnapshotPlace {
+        &self.place
+    }
+
     /// Has the folder, the database or the range answer. The range is open no longer than for that, since a file is locked as long and other hosts use it too.
     fn with<T>(
         &self,
@@ -144,7 +149,7 @@ impl SnapshotStore {
     /// The place of a volume's newest snapshot in its series; `None` where there is none.
     pub(crate) fn newest(&self, volume: VolumeId) -> Result<Option<u64>, StoreError> {
         self.with(
-            |folder| Ok(folder.newest(volume)),
+            |folder| folder.newest(volume),
             |database| database.newest(volume),
             |ring| ring.newest(volume),
         )

@@ -311,11 +311,6 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "is written by something else too",
         ),
         (
-            format!("{HEAD}{VOLUME}[snapshots]\ndatabase = \"nowhere/s.db\"\n"),
-            "6 snapshots.database",
-            "does not exist",
-        ),
-        (
             format!("{HEAD}{VOLUME}[control.warmup]\nbytes_per_second_max = \"1 parsec\"\n"),
             "6 control.warmup.bytes_per_second_max",
             "parsec",
@@ -329,11 +324,6 @@ fn every_mistake_is_told_with_its_line_and_key() {
             format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nslot = \"1MiB\"\n"),
             "7 snapshots.slot",
             "in a range",
-        ),
-        (
-            format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \"nowhere\"\n"),
-            "6 snapshots.directory",
-            "does not exist",
         ),
         (format!("{HEAD}{VOLUME}[snapshots]\ndirectory = \".\"\nkeep = 0\n"), "7 snapshots.keep", "1 to 500"),
         (
@@ -402,33 +392,42 @@ fn rules_of_the_controller_that_are_wrong_hide_no_others() {
     }
 }
 
-/// They are hints, which a daemon serves without: it goes on trying, and who asks beforehand is told.
+/// One rule for all kinds of place. What is there and is something else is a mistake of the configuration; what is not there may come, and snapshots are hints, which a
+/// daemon serves without.
 #[test]
-fn where_no_snapshot_could_be_written_is_told_to_who_asks_and_keeps_nobody_from_serving() {
+fn a_place_for_snapshots_that_is_something_else_is_refused_and_one_that_is_absent_is_told() {
     let folder = folder();
     let path = folder.path().join("forebay.toml");
+    let read = |keys: &str| {
+        std::fs::write(&path, format!("{HEAD}{VOLUME}[snapshots]\n{keys}\n")).unwrap();
+        Config::read(&path)
+    };
     let range = "origin = \"b.img\"\nslot = \"16KiB\"\nlength";
     for (keys, expected) in [
-        (
-            "origin = \"s.img\"\nlength = \"64MiB\"".to_owned(),
-            "line 6, `snapshots.origin`: cannot open origin `",
-        ),
-        ("origin = \".\"\nlength = \"64MiB\"".to_owned(), "line 6, `snapshots.origin`: origin `"),
-        (
-            format!("{range} = \"40KiB\"\noffset = \"4KiB\""),
-            "line 8, `snapshots.length`: the range ends at 44KiB, behind the end of `",
-        ),
-        ("database = \"b.img\"".to_owned(), "b.img`: it is no database"),
+        ("directory = \"b.img\"", "line 6, `snapshots.directory`: `"),
+        ("origin = \".\"\nlength = \"64MiB\"", "line 6, `snapshots.origin`: origin `"),
+        ("database = \"b.img\"", "b.img`: it is no database"),
+        ("database = \".\"", "exists and is no file"),
+        ("database = \"b.img/s.db\"", "the folder `"),
     ] {
-        std::fs::write(&path, format!("{HEAD}{VOLUME}[snapshots]\n{keys}\n")).unwrap();
-        let error = Config::read_to_check(&path).expect_err(&keys).to_string();
-        assert!(error.contains(expected), "{error}");
-        Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
+        let error = read(keys).expect_err(keys).to_string();
+        assert!(error.contains(expected), "{keys}: {error}");
     }
+    let short = format!("{range} = \"40KiB\"\noffset = \"4KiB\"");
+    for (keys, expected) in [
+        ("directory = \"nowhere\"", "`snapshots.directory`: the folder `"),
+        ("database = \"nowhere/s.db\"", "`snapshots.database`: the folder `"),
+        ("origin = \"s.img\"\nlength = \"64MiB\"", "`snapshots.origin`: cannot open origin `"),
+        (&short, "`snapshots.length`: the range ends at 44KiB, behind the end of `"),
+    ] {
+        let config = read(keys).unwrap_or_else(|error| panic!("{keys}: {error}"));
+        let told = config.cautions(&path);
+        assert!(told.len() == 1 && told[0].contains(expected), "{keys}: {told:?}");
+        assert!(told[0].contains("until it is there, which is tried again"), "{told:?}");
+    }
+    assert!(!folder.path().join("nowhere").exists(), "nothing is made");
     std::fs::write(folder.path().join("b.img"), [0; 44 << 10]).unwrap();
-    std::fs::write(&path, format!("{HEAD}{VOLUME}[snapshots]\n{range} = \"40KiB\"\noffset = \"4KiB\"\n"))
-        .unwrap();
-    Config::read_to_check(&path).unwrap();
+    assert_eq!(read(&short).unwrap().cautions(&path), [""; 0]);
     assert_eq!(std::fs::read(folder.path().join("b.img")).unwrap(), [0; 44 << 10], "nothing is written");
 }
 
@@ -438,7 +437,7 @@ fn what_is_kept_and_not_understood_is_told_with_the_configuration() {
     let path = folder.path().join("forebay.toml");
     let keys = "[leases]\npath = \"leases.json\"\n[routes]\npath = \"routes.json\"\n[succession]\npath = \"succession.json\"\n";
     std::fs::write(&path, format!("{HEAD}{VOLUME}{keys}[http]\nsocket = \"h.sock\"\n")).unwrap();
-    let read = || [Config::read_to_check(&path), Config::read(&path)];
+    let read = || [Config::read(&path), Config::read(&path)];
     for config in read() {
         config.unwrap();
     }

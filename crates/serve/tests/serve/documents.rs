@@ -14,7 +14,7 @@ const INTRODUCTION: &str = "\
 # The configuration of `forebay serve`
 
 One TOML file. `forebay serve --check FILE` says all that is wrong with it and with what it names, by line and key, and starts and writes nothing; `forebay serve FILE`
-does the same before it starts, but serves also where no snapshot can be written. Unknown keys are errors. Paths are relative to the folder of the file.
+does the same before it starts. A place for snapshots that is only absent (a folder, a disk, an export) is a warning at both: the daemon serves without, tells so in its state, and tries again every `snapshots.every`. Unknown keys are errors. Paths are relative to the folder of the file.
 
 Sizes are texts with a unit (`\"64MiB\"`, `\"10MB\"`, `\"4096\"`), spans of time too (`\"5ms\"`, `\"10s\"`, `\"2h\"`; the unit is required). Ratios are numbers
 from 0 to 1.

@@ -140,6 +140,34 @@ fn a_store_that_hangs_does_not_hold_the_end_of_the_daemon() {
     }
 }
 
+/// Of whatever kind it is: it is told, and once it is there the cache is loaded from it.
+#[test]
+fn a_place_that_is_absent_at_the_start_is_told_and_taken_up_when_it_comes() {
+    for (place, name) in [
+        ("directory = \"snapshots\"", "snapshots"),
+        ("database = \"snapshots/s.db\"", "snapshots"),
+        ("origin = \"s.img\"\nlength = \"1MiB\"\nslot = \"64KiB\"", "s.img"),
+    ] {
+        let folder = folder(&TEXT.replace("directory = \"snapshots\"", place));
+        std::fs::write(folder.path().join("s.img"), vec![0; 1 << 20]).unwrap();
+        leave_snapshots(folder.path());
+        let (path, away) = (folder.path().join(name), folder.path().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        let daemon = start(folder.path());
+        let trouble = || daemon.status().snapshots.unwrap().trouble;
+        eventually("it is told", SOON, || trouble().is_some());
+        assert_eq!(daemon.explain("disk").unwrap().snapshots_trouble, trouble());
+        let metrics = daemon.metrics();
+        assert!(metrics.contains("forebay_snapshots_unavailable 1\n"), "{place}: {metrics}");
+        std::fs::rename(&away, &path).unwrap();
+        let loaded = || daemon.status().volumes[0].prewarm.clone().map_or(0, |prewarm| prewarm.loaded_bytes);
+        eventually("it is loaded", SOON, || loaded() == 64 * BLOCK);
+        assert_eq!(trouble(), None, "{place}");
+        assert!(daemon.metrics().contains("forebay_snapshots_unavailable 0\n"), "{place}");
+        daemon.shutdown();
+    }
+}
+
 #[test]
 fn a_volume_that_was_used_at_once_has_its_snapshot() {
     let folder = folder(&TEXT.replace("100ms", "1s"));

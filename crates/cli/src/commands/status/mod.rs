@@ -338,6 +338,9 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
     if let Some(trouble) = &status.reservations_trouble {
         lines.push(format!("! no reservation stands: {trouble}"));
     }
+    if let Some(trouble) = status.snapshots.as_ref().and_then(|kept| kept.trouble.as_ref()) {
+        lines.push(format!("! snapshots are neither read nor written, which is tried again: {trouble}"));
+    }
     if let Some(kept) = status.snapshots.as_ref().filter(|kept| kept.failed > 0) {
         let snapshots = if kept.failed == 1 { "snapshot" } else { "snapshots" };
         lines.push(format!("! {} {snapshots} could not be taken: the log says why", kept.failed));
