@@ -173,6 +173,8 @@ pub enum Outcome {
     Refused(String),
     /// The same of a switch, because what is out on the old path cannot be brought to its end.
     NotDrained(String),
+    /// The same of a switch, because the new path leads to other data, or to what cannot take the place of the old one, a disk of another size say: whoever comes there comes to data that is not theirs.
+    OtherData(String),
     /// The same of a switch, because nobody is there who would be moved: who comes next takes the original path.
     NoClient(String),
     /// The same of a switch, because who would move them cannot be told: they stay where they are, and are served there.

@@ -3,7 +3,7 @@
 use super::super::{Draining, Outcome, Shared, What};
 use super::{Asked, Phase, Placed, Response};
 use crate::decision::DecisionKind;
-use Outcome::{Done, Found, Healthy, NoClient, NotDrained, Refused, Stale, Switched, Unheard};
+use Outcome::{Done, Found, Healthy, NoClient, NotDrained, OtherData, Refused, Stale, Switched, Unheard};
 use forebay_units::Bytes;
 
 /// Probes in a row at which nobody is connected to an appliance before its clients are taken for gone (ours): a connection that broke is made anew sooner.
@@ -53,7 +53,7 @@ impl Response {
         }
     }
 
-    fn tell_step(&self, what: &str, shared: &mut Shared) {
+    pub(super) fn tell_step(&self, what: &str, shared: &mut Shared) {
         let summary = format!("the appliance for {}: {what}", self.route().name);
         let facts = self.facts(shared);
         self.tell(shared, DecisionKind::ApplianceFailed, summary, facts);
@@ -220,9 +220,10 @@ impl Response {
                 self.go(Phase::FencingOriginal, shared);
             }
             // An earlier try, of which nothing was heard, may have had its effect; behind a fence clients cannot stay where they are.
-            (Phase::Switching, Refused(why) | NotDrained(why) | NoClient(why) | Unheard(why))
-                if drains && self.tries == 0 && !self.placed().settled =>
-            {
+            (
+                Phase::Switching,
+                Refused(why) | NotDrained(why) | OtherData(why) | NoClient(why) | Unheard(why),
+            ) if drains && self.tries == 0 && !self.placed().settled => {
                 self.failures += 1;
                 self.abandon(&format!("the route is not switched: {why}"), false, shared);
             }
@@ -280,6 +281,8 @@ impl Response {
                 self.again(shared);
             }
             (Phase::SwitchingBack, Done | Switched { .. }) => {
+                // It is what they were compared with.
+                self.leaving.as_mut().expect("on the way back").other_data = None;
                 // Where the route does not drain the fence has come first.
                 if leased && drains {
                     self.go(Phase::FencingBehindBack, shared);
@@ -288,6 +291,7 @@ impl Response {
                 }
                 self.outage.end(shared.now);
             }
+            (Phase::SwitchingBack, OtherData(why)) => self.stay_off_other_data(why, shared),
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);
             }
@@ -305,7 +309,8 @@ impl Response {
                 }
                 self.again(shared);
             }
-            (Phase::SwitchingBack, NotDrained(_)) if !leased && self.placed.is_some() => {
+            (Phase::SwitchingBack, NotDrained(why)) if !leased && self.placed.is_some() => {
+                self.hindrance = Some(why);
                 self.leaving.as_mut().expect("on the way back").doubted = true;
                 self.again(shared);
             }
@@ -319,7 +324,7 @@ impl Response {
                 }
             }
             // The storage side may refuse the epoch of the new path, since somebody else has raised the lease: a fence tells at which it is.
-            (Phase::SwitchingBack, other) if last_try && leased => {
+            (Phase::SwitchingBack, other) if last_try && leased && !self.leads_to_other_data() => {
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 if !std::mem::replace(&mut leaving.told, true) {
                     let why = why(&other);
@@ -354,6 +359,7 @@ fn why(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Refused(why)
         | Outcome::NotDrained(why)
+        | Outcome::OtherData(why)
         | Outcome::NoClient(why)
         | Outcome::Unheard(why)
         | Outcome::Unknown(why) => why.clone(),

@@ -15,6 +15,7 @@ impl Response {
             doubted: false,
             deserted: false,
             settled: true,
+            other_data: None,
             told: false,
             epochs: BackEpochs::default(),
         });
@@ -44,6 +45,7 @@ impl Response {
             doubted: false,
             deserted: false,
             settled: false,
+            other_data: None,
             told: false,
             epochs: BackEpochs::default(),
         });
@@ -65,7 +67,8 @@ impl Response {
     /// Whether draining is given up. Without a lease that takes the route's word that the old path does not answer, and ours, or that nobody is there who would be moved: an
     /// appliance that serves its clients is not stopped.
     pub(super) fn cannot_drain(&self, outcome: &Outcome, last_try: bool) -> bool {
-        let Some(leaving) = self.leaving.as_ref().filter(|leaving| !leaving.settled) else { return false };
+        let may = |leaving: &&Leaving| !leaving.settled && leaving.other_data.is_none();
+        let Some(leaving) = self.leaving.as_ref().filter(may) else { return false };
         // A fence moves nobody, and would have those fail who are served.
         let are_served = self.placed.is_some() && !leaving.deserted && matches!(outcome, Outcome::Unheard(_));
         match self.route().leased {
@@ -76,6 +79,35 @@ impl Response {
                 self.placed.is_some() && (is_dead || is_deserted)
             }
         }
+    }
+
+    /// What clients would be switched to is other data: they stay where they are. It is tried again, since the right disk may be put back; not often, since clients wait while
+    /// both are compared.
+    pub(super) fn stay_off_other_data(&mut self, why: String, shared: &mut Shared) {
+        let leaving = self.leaving.as_mut().expect("on the way back");
+        // Meanwhile it may die.
+        leaving.doubted = true;
+        if leaving.other_data.replace(why).is_none() {
+            let what = self.sentence_of_other_data().expect("it is just set");
+            self.tell_step(&what, shared);
+        }
+        self.hindrance = None;
+        self.tries += 1;
+        self.pause_until = shared.after_ms(shared.rules.retry_max_ms);
+        shared.changes += 1;
+    }
+
+    /// That clients stay since their original route leads to other data, and what to do.
+    pub(super) fn sentence_of_other_data(&self) -> Option<String> {
+        let why = self.leaving.as_ref()?.other_data.as_ref()?;
+        Some(format!(
+            "its clients stay where they are, since their original route does not lead to their data: {why}; put the right disk back, or, if that is the right one, send them there by hand, as settled"
+        ))
+    }
+
+    /// Whether a comparison found that clients would be switched to other data.
+    pub(super) fn leads_to_other_data(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.other_data.is_some())
     }
 
     /// On the way back, from what is neither fenced nor stopped.

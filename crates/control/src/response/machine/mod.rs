@@ -229,7 +229,10 @@ impl Response {
             Phase::Original if self.wish.is_none() || shared.now >= self.pause_until => None,
             Phase::Original if self.said.is_empty() => self.why.clone(),
             Phase::Original => Some(format!("no host has room for it: {}", self.said)),
-            _ => self.hindrance.clone(),
+            _ => match (self.sentence_of_other_data(), self.hindrance.clone()) {
+                (Some(stay), Some(now)) => Some(format!("{stay}; now {now}")),
+                (stay, now) => stay.or(now),
+            },
         };
         let route = match self.phase {
             Phase::Looking | Phase::Switching | Phase::SwitchingBack => "unknown",

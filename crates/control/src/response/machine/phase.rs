@@ -102,6 +102,9 @@ pub(in super::super) struct Leaving {
     pub(super) deserted: bool,
     /// The appliance is fenced, or is known not to run: nothing is to be drained.
     pub(super) settled: bool,
+    /// Why what it would switch to is not the same data, as was found by a comparison. Only one that succeeds says otherwise: until then nothing is fenced or stopped, behind which nothing would be compared.
+    #[serde(default)]
+    pub(super) other_data: Option<String>,
     /// It was told that the switch does not succeed, or that clients wait for what cannot be stopped.
     #[serde(default)]
     pub(super) told: bool,

@@ -27,7 +27,9 @@ impl Response {
     pub(in super::super) fn is_stranded(&self) -> bool {
         let is_settled = self.leaving.as_ref().is_some_and(|leaving| leaving.settled);
         let waits = self.phase == Phase::SwitchingBack && self.tries > 0 && self.pending.is_none();
-        waits && self.is_leaving_the_unknown() && !is_settled && !self.route().leased
+        // Where they would go is known to be other data.
+        let may_go = !self.leads_to_other_data();
+        waits && may_go && self.is_leaving_the_unknown() && !is_settled && !self.route().leased
     }
 
     /// No appliance of this volume runs anywhere: what clients were on is gone.

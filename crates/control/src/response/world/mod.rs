@@ -54,9 +54,11 @@ enum Failure {
     JournalLost,
     /// The storage side begins anew without what it kept of leases.
     LeaseLost,
+    /// The original route leads to another disk for a while.
+    OtherDisk,
 }
 
-const FAILURES: [Failure; 17] = [
+const FAILURES: [Failure; 18] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
@@ -74,6 +76,7 @@ const FAILURES: [Failure; 17] = [
     Failure::ClockBack,
     Failure::JournalLost,
     Failure::LeaseLost,
+    Failure::OtherDisk,
 ];
 
 /// What strikes, at which order.
@@ -145,6 +148,9 @@ struct World {
     in_doubt: bool,
     route_hangs_until: u64,
     route_untold_until: u64,
+    other_disk_until: u64,
+    /// The controller has heard of that, and has it in its journal.
+    is_told_of_other_disk: bool,
     /// Nobody is there whom the route moves. Whoever comes takes the path straight, if the storage side lets them in by it.
     is_deserted: bool,
     /// Somebody else raised the lease.
@@ -173,8 +179,13 @@ impl World {
     /// Tells everything that is reported, at once.
     fn tell_reports(&mut self, responses: &mut Responses) {
         for (_, id, outcome) in std::mem::take(&mut self.reports) {
-            responses.report(id, outcome, self.clock());
+            self.tell_report(responses, id, outcome);
         }
+    }
+
+    fn tell_report(&mut self, responses: &mut Responses, id: OrderId, outcome: Outcome) {
+        self.is_told_of_other_disk |= matches!(outcome, Outcome::OtherData(_));
+        responses.report(id, outcome, self.clock());
     }
 
     fn new(draining: Draining, leased: bool, strikes: Vec<Strike>) -> World {
@@ -194,6 +205,8 @@ impl World {
             in_doubt: false,
             route_hangs_until: 0,
             route_untold_until: 0,
+            other_disk_until: 0,
+            is_told_of_other_disk: false,
             is_deserted: false,
             is_meddled_with: false,
             late: Vec::new(),
@@ -380,7 +393,12 @@ impl World {
             } && self.now >= self.storage_down_until;
             // Who comes late may be too late: what the lease refuses changes nothing, and clients get errors until they are switched back.
             let futile = late && !self.admits(next);
+            let is_other_disk = to == Target::Original && self.now < self.other_disk_until;
             if (settled || by_lease) && !futile {
+                assert!(
+                    !is_other_disk || !self.is_told_of_other_disk,
+                    "clients are sent to what is known to be other data"
+                );
                 // Nothing that is out on the old path may change data any more.
                 let stopped = match self.path {
                     Path::Through(appliance, _) => !self.machines.contains_key(&appliance),
@@ -399,6 +417,9 @@ impl World {
                 if !old_answers {
                     return Outcome::NotDrained("the old path cannot be drained".into());
                 }
+                if is_other_disk {
+                    return Outcome::OtherData("it holds other data".into());
+                }
             }
             if self.is_meddled_with && !self.admits(next) {
                 return Outcome::Refused("the storage side says that the epoch is over".into());
@@ -409,6 +430,7 @@ impl World {
                 self.lease
             );
         }
+        self.is_told_of_other_disk = false;
         self.switched = epoch;
         (self.path, self.in_doubt) = (next, self.in_doubt && next == self.path);
         Outcome::Switched { pause: Nanos::millis(3) }
@@ -447,6 +469,7 @@ impl World {
             }
             Failure::RouteHangs => self.route_hangs_until = until,
             Failure::RouteUntold => self.route_untold_until = until,
+            Failure::OtherDisk => self.other_disk_until = until,
             Failure::AnswerLost => {}
             Failure::ClockForward => self.skew += 3_600_000,
             Failure::ClockBack => self.skew -= self.now as i64,

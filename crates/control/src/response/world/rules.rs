@@ -6,7 +6,7 @@ mod strays;
 mod tries;
 mod ways;
 
-use super::runs::{fresh, volumes, wanted, wish, words};
+use super::runs::{fresh, restart, volumes, wanted, wish, words};
 use super::*;
 
 /// Runs for so many seconds. `answer` may say what becomes of an order in place of the world; what was ordered, and when, in milliseconds.

@@ -34,6 +34,8 @@ pub(super) fn wish(cache: Bytes) -> Wish {
 pub(super) fn restart(world: &mut World, text: &str) -> Responses {
     world.reports.clear();
     world.skew = -(world.now as i64);
+    // Who knows nothing has to be told of it again.
+    world.is_told_of_other_disk &= !world.journal_lost;
     if !std::mem::take(&mut world.journal_lost) {
         let journal: Journal = serde_json::from_str(text).expect("a journal");
         return Responses::recover(journal, ResponseRules::default(), hosts(), volumes(world))
@@ -95,7 +97,7 @@ pub(super) fn run(world: &mut World, keeps: bool) {
             .collect();
         world.reports.retain(|(at, ..)| *at > world.now);
         for (id, outcome) in due {
-            responses.report(id, outcome, world.clock());
+            world.tell_report(&mut responses, id, outcome);
         }
         if world.now >= world.storage_down_until {
             responses.lease_seen(VOLUME, world.lease.0);
@@ -122,6 +124,13 @@ pub(super) fn run(world: &mut World, keeps: bool) {
     let claims: Vec<&Claim> = responses.claims().collect();
     let forgot = world.strikes.iter().any(|strike| strike.failure == Failure::JournalLost);
     match world.path {
+        // What was compared with other data is gone, so that nothing can say whether the original route leads to it again.
+        Path::Through(appliance, _) if world.is_told_of_other_disk && !world.works(appliance) => {
+            assert_eq!(status.step, "switching back");
+            let told = endings.iter().any(|told| told.summary.contains("does not lead to their data"));
+            assert!(told, "nobody is told that clients wait for the right disk");
+            return;
+        }
         // Nothing but the host itself can say that what was out on it will not change data any more, and it is gone.
         Path::Through(appliance, _) if !world.leased && !world.machines.contains_key(&appliance) => {
             assert!(["stopping before the way back", "switching back"].contains(&status.step));

@@ -219,6 +219,76 @@ fn clients_that_are_served_are_not_fenced_because_who_would_move_them_cannot_be_
     assert!(untold > 0);
 }
 
+/// Behind a fence nothing is compared any more.
+#[test]
+fn clients_whose_original_route_leads_to_other_data_stay_until_it_leads_to_theirs() {
+    for leased in [true, false] {
+        let (mut world, mut responses) = there(Draining::ByItself, leased);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        responses.decisions();
+        world.other_disk_until = world.now + 600_000;
+        responses.give_back(VOLUME, "its load is low");
+        let orders = ordered(&mut world, &mut responses, 599, |_| None);
+        let only_asks =
+            |what: &What| matches!(what, What::Probe { .. } | What::Switch { settled: false, .. });
+        assert!(orders.iter().all(|(_, what)| only_asks(what)), "{orders:?}");
+        // Each one holds what clients ask for.
+        let tries = times(&orders, "switch");
+        assert!((9..=10).contains(&tries.len()) && tries[1] - tries[0] >= 60_000, "{tries:?}");
+        assert!(matches!(world.path, Path::Through(..)) && world.admits(world.path));
+        let told = told(&mut responses);
+        assert!(told.len() == 1 && told[0].contains("does not lead to their data"), "{told:?}");
+        let hindered = status(&responses).hindered.unwrap_or_default();
+        assert!(hindered.contains("it holds other data") && hindered.contains("put the right disk"));
+        ordered(&mut world, &mut responses, 70, |_| None);
+        assert_eq!((status(&responses).step, status(&responses).hindered), ("original route", None));
+    }
+}
+
+#[test]
+fn who_was_on_an_appliance_that_dies_is_not_sent_to_what_is_known_to_be_other_data() {
+    for leased in [true, false] {
+        let (mut world, mut responses) = there(Draining::ByItself, leased);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        world.other_disk_until = u64::MAX;
+        responses.give_back(VOLUME, "its load is low");
+        ordered(&mut world, &mut responses, 10, |_| None);
+        world.machines.clear();
+        ordered(&mut world, &mut responses, 150, |_| None);
+        // The next controller knows of it, too.
+        let kept = serde_json::to_string(&responses.journal()).unwrap();
+        let mut responses = restart(&mut world, &kept);
+        let orders = ordered(&mut world, &mut responses, 300, |_| None);
+        let only_asks =
+            |what: &What| matches!(what, What::Probe { .. } | What::Switch { settled: false, .. });
+        assert!(orders.iter().all(|(_, what)| only_asks(what)), "{orders:?}");
+        let hindered = status(&responses).hindered.unwrap_or_default();
+        assert!(
+            hindered.contains("it holds other data") && hindered.contains("cannot be drained"),
+            "{hindered}"
+        );
+        // Somebody sends them there by hand.
+        (world.path, world.other_disk_until) = (Path::Straight(leased.then_some(world.lease.0 + 1)), 0);
+        ordered(&mut world, &mut responses, 90, |_| None);
+        assert_eq!((status(&responses).step, status(&responses).hindered), ("original route", None));
+        assert!(world.admits(world.path));
+    }
+}
+
+#[test]
+fn an_appliance_that_shows_other_data_gets_no_clients() {
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    responses.want(VOLUME, wish(CACHE));
+    let other = |what: &What| match what {
+        What::Switch { .. } => Some(Outcome::OtherData("it holds other data".to_owned())),
+        _ => None,
+    };
+    let orders = ordered(&mut world, &mut responses, 3, other);
+    assert_eq!(times(&orders, "fence"), [0u64; 0]);
+    let stops = orders.iter().filter(|(_, what)| what.word() == "stop").count();
+    assert!(stops == 1 && world.path == Path::Straight(None), "{orders:?}");
+}
+
 #[test]
 fn what_a_volume_waits_for_is_told_until_it_is_over() {
     let (mut world, mut responses) = there_on(hosts()[..1].to_vec(), ResponseRules::default());
