@@ -19,11 +19,20 @@ impl Response {
             Asked::Doubt => {
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 leaving.doubted = false;
+                // Of one that was left since it does not answer that is told.
+                let counts = leaving.healthy || self.probes_failed > 0;
                 leaving.healthy = matches!(outcome, Outcome::Healthy { .. });
                 leaving.deserted = matches!(outcome, Outcome::Healthy { has_clients: false, .. });
-                match leaving.healthy {
-                    true => self.outage.answers(shared.now),
-                    false => self.outage.begin(),
+                self.next_probe = shared.after_ms(shared.rules.probe_every_ms);
+                if leaving.healthy {
+                    self.probes_failed = 0;
+                    self.outage.answers(shared.now);
+                } else {
+                    self.probes_failed += u32::from(counts);
+                    self.outage.begin();
+                    if counts && self.probes_failed == shared.rules.probe_failures.max(1) {
+                        self.tell_step(&format!("it does not answer: {}", why(&outcome)), shared);
+                    }
                 }
             }
             Asked::Resize(cache) => match outcome {

@@ -395,18 +395,18 @@ impl Response {
                 self.prove_until.get_or_insert(shared.after_ms(shared.rules.start_within_ms));
             }
             Phase::Serving => {
-                if !self.leave_to_who_raised(shared) {
+                // While nothing can be ordered it stays, and is asked how it is.
+                if shared.held || !self.leave_to_who_raised(shared) {
                     self.serve(shared);
                 }
                 return;
             }
             Phase::SwitchingBack => {
-                if let (Some(placed), true) = (&self.placed, self.leaving.as_ref().is_some_and(|l| l.doubted))
-                {
-                    let what = What::Probe { appliance: placed.appliance, host: placed.host };
-                    let (id, lost) = shared.order(self.volume, what);
-                    self.pending = Some((id, lost, Asked::Doubt));
-                    return;
+                // Whose clients cannot be moved while nothing can be ordered is looked after meanwhile.
+                let waits = shared.held && self.is_unsettled() && shared.now >= self.next_probe;
+                let is_doubted = self.leaving.as_ref().is_some_and(|leaving| leaving.doubted);
+                if self.placed.is_some() && (is_doubted || waits) {
+                    return self.ask(Asked::Doubt, shared);
                 }
             }
             _ => {}
@@ -497,12 +497,23 @@ impl Response {
         }
     }
 
+    /// Asks its appliance how it is.
+    fn ask(&mut self, asked: Asked, shared: &mut Shared) {
+        let Placed { appliance, host, .. } = *self.placed();
+        let (id, lost) = shared.order(self.volume, What::Probe { appliance, host });
+        self.pending = Some((id, lost, asked));
+    }
+
     /// What is to be done while the cache is in place.
     fn serve(&mut self, shared: &mut Shared) {
         let placed = *self.placed();
         let (appliance, host) = (placed.appliance, placed.host);
         let is_to_be_asked = shared.now >= self.next_probe;
-        if shared.held && !is_to_be_asked {
+        // While nothing can be ordered it stays, also if it is not wanted any more, and is asked how it is.
+        if shared.held {
+            if is_to_be_asked {
+                self.ask(Asked::Probe, shared);
+            }
             return;
         }
         let Some(wish) = &self.wish else {
@@ -510,15 +521,15 @@ impl Response {
             self.leave(&why, true, shared);
             return self.step(shared);
         };
-        // While nothing can be ordered it stays, and is asked how it is.
-        if let Some(why) = self.on_drained(shared).filter(|_| !shared.held) {
+        if let Some(why) = self.on_drained(shared) {
             self.tell_taken_back(&why, shared);
             self.leave(&why, true, shared);
             return self.step(shared);
         }
-        let (asked, what) = if is_to_be_asked {
-            (Asked::Probe, What::Probe { appliance, host })
-        } else if self.probes_failed > 0 {
+        if is_to_be_asked {
+            return self.ask(Asked::Probe, shared);
+        }
+        let (asked, what) = if self.probes_failed > 0 {
             // Whoever does not answer is told nothing that would have to be waited for before the next probe.
             return;
         } else if (wish.cache != placed.cache || placed.doubted) && shared.now >= self.resize_from {

@@ -525,6 +525,45 @@ fn what_is_taken_back_before_it_was_begun_fails_nobody_and_is_ordered_at_once_wh
     assert_eq!(responses.status(VOLUME).unwrap().step, "switching back");
 }
 
+/// Else nobody hears of one that dies before the disk has room again.
+#[test]
+fn who_is_not_wanted_any_more_is_looked_after_while_the_journal_cannot_be_kept() {
+    for shows_later in [false, true] {
+        let mut world = World::new(Draining::ByItself, true, Vec::new());
+        let mut responses = fresh(&world);
+        wanted(&mut world, &mut responses, CACHE, 20);
+        responses.hold(!shows_later);
+        responses.give_back(VOLUME, "its load is low");
+        let go = |world: &mut World, responses: &mut Responses| -> usize {
+            let mut probes = 0;
+            for _ in 0..40 {
+                world.pass(250);
+                world.tell_reports(responses);
+                for order in responses.step(world.clock()) {
+                    if responses.needs_journal(&order) {
+                        responses.withdraw(order);
+                        responses.hold(true);
+                    } else {
+                        probes += usize::from(order.what.word() == "probe");
+                        world.take(order);
+                    }
+                }
+            }
+            probes
+        };
+        let probes = go(&mut world, &mut responses);
+        assert!((8..=10).contains(&probes), "{probes} in ten seconds");
+        responses.decisions();
+        world.machines.clear();
+        go(&mut world, &mut responses);
+        let told: Vec<String> = responses.decisions().into_iter().map(|told| told.summary).collect();
+        assert!(told.len() == 1 && told[0].contains("it does not answer: it does not run"), "{told:?}");
+        responses.hold(false);
+        wanted(&mut world, &mut responses, CACHE, 20);
+        assert_eq!(responses.status(VOLUME).unwrap().appliance, Some(ApplianceId(2)), "{:?}", world.told);
+    }
+}
+
 /// Else whoever was fenced is let in for as long as the disk is full.
 #[test]
 fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
@@ -549,7 +588,9 @@ fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
         for order in responses.step(world.clock()) {
             let needs = !matches!(order.what, What::Probe { .. });
             assert_eq!(responses.needs_journal(&order), needs, "{order:?}");
-            ordered.push((second, order.what.word()));
+            if needs {
+                ordered.push((second, order.what.word()));
+            }
             world.take(order);
         }
     }
