@@ -300,7 +300,9 @@ impl Response {
                 }
                 self.outage.end(shared.now);
             }
-            (Phase::SwitchingBack, OtherData(why)) => self.stay_off_other_data(why, shared),
+            (Phase::SwitchingBack, OtherData(why)) if !self.may_be_stale() => {
+                self.stay_off_other_data(why, shared);
+            }
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);
             }

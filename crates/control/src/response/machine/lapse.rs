@@ -41,7 +41,7 @@ impl Response {
         let why = format!(
             "its lease is at epoch {epoch}: somebody else raised it, an operator or a controller with another `state`"
         );
-        self.leave(&why, false, shared);
+        self.leave_stale(&why, false, shared);
         true
     }
 
@@ -65,12 +65,16 @@ impl Response {
     }
 
     pub(super) fn heard_of_lapse(&mut self, outcome: &Outcome, shared: &mut Shared) {
+        // On the way back already, they leave a cache that may be stale, too.
+        if let (Some(leaving), Outcome::Done | Outcome::Stale { .. }) = (&mut self.leaving, outcome) {
+            (leaving.stale, leaving.other_data) = (true, None);
+        }
         match outcome {
             Outcome::Done => {
                 self.has_lapsed = false;
                 shared.changes += 1;
                 if self.phase == Phase::Serving {
-                    self.leave(
+                    self.leave_stale(
                         "the storage side had lost its lease, so that data may have changed past its cache",
                         true,
                         shared,
@@ -85,7 +89,7 @@ impl Response {
                 if self.phase == Phase::Serving {
                     let why =
                         format!("its lease was lost, and is at epoch {epoch} since: somebody else raised it");
-                    self.leave(&why, false, shared);
+                    self.leave_stale(&why, false, shared);
                 }
             }
             // Nothing is safe before it is: for as long as it takes.

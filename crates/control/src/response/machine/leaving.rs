@@ -16,6 +16,7 @@ impl Response {
             deserted: false,
             settled: true,
             other_data: None,
+            stale: false,
             told: false,
             epochs: BackEpochs::default(),
         });
@@ -46,6 +47,7 @@ impl Response {
             deserted: false,
             settled: false,
             other_data: None,
+            stale: false,
             told: false,
             epochs: BackEpochs::default(),
         });
@@ -54,6 +56,17 @@ impl Response {
         // Also one that does not answer us may answer its clients: a route that drains tries.
         let phase = if self.route().drains() { Phase::SwitchingBack } else { Phase::FencingAppliance };
         self.go(phase, shared);
+    }
+
+    /// The same of an appliance past which data may have changed.
+    pub(super) fn leave_stale(&mut self, why: &str, healthy: bool, shared: &mut Shared) {
+        self.leave(why, healthy, shared);
+        self.leaving.as_mut().expect("on the way back").stale = true;
+    }
+
+    /// Whether data may have changed past the cache that clients are to leave: then it is no other disk that differs from it, and they are not left there.
+    pub(super) fn may_be_stale(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.stale)
     }
 
     pub(super) fn new_epochs(&mut self) {

@@ -105,6 +105,9 @@ pub(in super::super) struct Leaving {
     /// Why what it would switch to is not the same data, as was found by a comparison. Only one that succeeds says otherwise: until then nothing is fenced or stopped, behind which nothing would be compared.
     #[serde(default)]
     pub(super) other_data: Option<String>,
+    /// What its lease kept out may have been let in meanwhile, so that its cache may be stale, and is then what a comparison finds.
+    #[serde(default)]
+    pub(super) stale: bool,
     /// It was told that the switch does not succeed, or that clients wait for what cannot be stopped.
     #[serde(default)]
     pub(super) told: bool,

@@ -275,6 +275,38 @@ fn who_was_on_an_appliance_that_dies_is_not_sent_to_what_is_known_to_be_other_da
     }
 }
 
+/// What differs there is what was written past it.
+#[test]
+fn clients_of_a_cache_that_may_be_stale_are_not_left_there_because_it_differs() {
+    // On the way back for another reason, too.
+    for is_leaving in [false, true] {
+        let differs = |what: &What| match what {
+            What::Switch { settled: false, to: Target::Original, .. } => {
+                Some(Outcome::OtherData("it differs".to_owned()))
+            }
+            _ => None,
+        };
+        let (mut world, mut responses) = there(Draining::ByItself, true);
+        wanted(&mut world, &mut responses, CACHE, 10);
+        if is_leaving {
+            responses.give_back(VOLUME, "its load is low");
+            ordered(&mut world, &mut responses, 1, differs);
+        }
+        world.lease = (0, Holder::Original);
+        responses.lease_seen(VOLUME, 0);
+        // The next controller knows of it, too.
+        ordered(&mut world, &mut responses, 1, differs);
+        assert_eq!(status(&responses).step, "switching back");
+        let kept = serde_json::to_string(&responses.journal()).unwrap();
+        let mut responses = restart(&mut world, &kept);
+        let orders = ordered(&mut world, &mut responses, 120, differs);
+        let is_settled =
+            |what: &What| matches!(what, What::Switch { settled: true, to: Target::Original, .. });
+        assert!(orders.iter().any(|(_, what)| is_settled(what)), "{orders:?}");
+        assert!(world.admits(world.path));
+    }
+}
+
 #[test]
 fn an_appliance_that_shows_other_data_gets_no_clients() {
     let (mut world, mut responses) = there(Draining::ByItself, true);
