@@ -1,4 +1,4 @@
-//! Eviction, admission and placement: one policy a file, written once for daemon, simulator and tests.
+//! Eviction, admission and placement: one policy a file, written once for daemon, simulator and tests; and how reads at a rate are spread ([`paced`]).
 //!
 //! A policy orders *slots*: dense numbers of the places in which a partition keeps its blocks. It knows neither the
 //! bytes nor which slots are free, it looks nothing up, does no I/O and reads no clock. `cache::Partition` looks
@@ -22,6 +22,7 @@ mod lru;
 #[cfg(test)]
 mod model;
 mod own_partition;
+pub mod paced;
 pub mod placement;
 mod policy;
 mod recent;

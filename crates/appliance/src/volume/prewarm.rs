@@ -7,6 +7,7 @@
 use super::request::{Errno, RequestTag};
 use crate::slab::{Slab, SlabKey};
 use forebay_cache::Insertion;
+use forebay_policy::paced;
 use forebay_policy::placement::Chunk;
 use forebay_units::{BlockRange, BlockSize, ByteRange, Bytes, Nanos};
 use std::collections::VecDeque;
@@ -77,9 +78,6 @@ impl PrewarmProgress {
 
 /// Blocks looked at per call, so that no call takes long (ours).
 pub(crate) const PREWARM_SCAN_BLOCKS_MAX: usize = 4096;
-
-/// A rate is spread over so many reads in a second at least, as far as blocks allow (ours).
-const READS_PER_SECOND_MIN: u64 = 4;
 
 /// What something is loaded for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,18 +240,12 @@ impl Prewarm {
     /// The most that one read may bring, of `most` bytes: a part of what the rate allows in a second, so that it holds in each; but a block at least.
     pub(crate) fn read_bytes_max(&self, most: u64) -> u64 {
         let rate = self.progress.bytes_per_second.filter(|_| self.purpose == Purpose::WarmUp);
-        rate.map_or(most, |rate| most.min(rate.get() / READS_PER_SECOND_MIN))
+        rate.map_or(most, |rate| paced::read_bytes_max(rate, most))
     }
 
     /// How long the rate spreads the last read.
     fn pause(&self) -> Nanos {
-        match self.progress.bytes_per_second {
-            None => Nanos::ZERO,
-            Some(rate) => {
-                let span = u128::from(self.last_bytes) * 1_000_000_000 / u128::from(rate.0.max(1));
-                Nanos(u64::try_from(span).unwrap_or(u64::MAX))
-            }
-        }
+        self.progress.bytes_per_second.map_or(Nanos::ZERO, |rate| paced::pause(rate, self.last_bytes))
     }
 
     /// The next run of at most `blocks_max` blocks that `skip` does not skip; looks at `scan` blocks at most and

@@ -3,10 +3,11 @@
 use super::{ORIGIN_REQUESTS_MAX, Purpose, Volume, World};
 use crate::calendar::Planned;
 use forebay_control::ZoneRange;
-use forebay_units::Nanos;
+use forebay_policy::paced;
+use forebay_units::{Bytes, Nanos};
 use std::collections::VecDeque;
 
-/// Reads of a warm-up at the origin at most, and the bytes of one, as in the daemon.
+/// Reads of a warm-up at the origin at most, and the bytes of one at most, as in the daemon.
 const PREWARM_OUTSTANDING_MAX: u32 = 4;
 const PREWARM_READ_BYTES: u64 = 256 << 10;
 
@@ -25,7 +26,7 @@ pub(super) struct Prewarm {
 impl Volume {
     /// Starts a warm-up in place of the one that goes on.
     pub(crate) fn warm(&mut self, world: &mut World, zones: &[ZoneRange], bytes_per_second: u64) {
-        let blocks = self.block_size.blocks_for(forebay_units::Bytes(self.size));
+        let blocks = self.block_size.blocks_for(Bytes(self.size));
         let ranges = zones
             .iter()
             .map(|zone| (zone.first_block.min(blocks), (zone.first_block + zone.blocks).min(blocks)))
@@ -62,7 +63,8 @@ impl Volume {
         if world.caches[self.cache.0].quota_blocks() == 0 {
             self.prewarm.ranges.clear();
         }
-        let most = (PREWARM_READ_BYTES >> self.block_size.shift()).max(1);
+        let rate = Bytes(self.prewarm.bytes_per_second);
+        let most = (paced::read_bytes_max(rate, PREWARM_READ_BYTES) >> self.block_size.shift()).max(1);
         while self.at_origin < ORIGIN_REQUESTS_MAX && self.prewarm.outstanding < PREWARM_OUTSTANDING_MAX {
             if self.prewarm.ranges.is_empty() {
                 return;
@@ -77,9 +79,8 @@ impl Volume {
             }
             let Some(blocks) = self.next_warm_run(world, most) else { return };
             let bytes = (blocks.end - blocks.start) << self.block_size.shift();
-            let span = u128::from(bytes) * 1_000_000_000 / u128::from(self.prewarm.bytes_per_second.max(1));
             self.prewarm.next_at =
-                self.prewarm.next_at.max(world.now).saturating_add(Nanos(span.min(1 << 62) as u64));
+                self.prewarm.next_at.max(world.now).saturating_add(paced::pause(rate, bytes));
             self.prewarm.outstanding += 1;
             let purpose = Purpose::Prewarm(self.prewarm.generation);
             let flight = world.flights.insert(self.flight(world.now, purpose, &blocks));
@@ -137,15 +138,29 @@ mod tests {
     fn one_that_takes_the_place_of_a_slow_one_does_not_wait_for_its_next_read() {
         let (mut world, mut volume) = volume_of(256, Nanos::micros(1));
         let whole = [ZoneRange { first_block: 0, blocks: 256 }];
-        // A read of 256 KiB, and the next one in three days.
+        // A read of a block, and the next one in an hour.
         volume.warm(&mut world, &whole, 1);
         run(&mut volume, &mut world, Nanos::millis(1));
-        assert_eq!(volume.statistics(&world).resident_blocks, 64);
-        // At 64 MiB/s the other three take a twelfth of a second, though nobody asks for anything meanwhile.
+        assert_eq!(volume.statistics(&world).resident_blocks, 1);
+        // At 64 MiB/s the other 255 take a twelfth of a second at most, though nobody asks for anything meanwhile.
         volume.warm(&mut world, &whole, 64 << 20);
         run(&mut volume, &mut world, Nanos::millis(100));
         assert_eq!(volume.statistics(&world).resident_blocks, 256);
         assert!(!volume.is_warming());
+    }
+
+    #[test]
+    fn a_low_rate_is_spread_over_as_many_reads_as_in_the_daemon() {
+        // Of 256 KiB from 1 MiB/s on; below, a quarter of a second's bytes, in whole blocks, and one at least.
+        for (bytes_per_second, blocks) in
+            [(64 << 20, 256), (1 << 20, 64), (256 << 10, 16), (50_000, 3), (1, 1)]
+        {
+            let (mut world, mut volume) = volume_of(256, Nanos::micros(1));
+            volume.warm(&mut world, &[ZoneRange { first_block: 0, blocks: 256 }], bytes_per_second);
+            run(&mut volume, &mut world, Nanos::millis(50));
+            let resident = volume.statistics(&world).resident_blocks;
+            assert_eq!(resident, blocks, "at {bytes_per_second} bytes/s");
+        }
     }
 
     #[test]
