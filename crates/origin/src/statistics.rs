@@ -36,6 +36,8 @@ pub struct OriginStatistics {
     pub refused: u64,
     /// Requests submitted and not completed.
     pub in_flight: u64,
+    /// For how long the oldest of them has had no answer, over all connections that it was asked on; zero where there is none, or the origin does not tell: one over NBD does.
+    pub oldest_in_flight: Nanos,
     /// Connections made again after a loss.
     pub reconnects: u64,
     /// Reads, and questions about block status, sent again after a loss.

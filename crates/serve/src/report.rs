@@ -16,10 +16,13 @@ use crate::status::{
 use forebay_appliance::VolumeSnapshot;
 use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
 use forebay_control::conformance::Verdict;
-use forebay_origin::OriginState;
+use forebay_origin::{OriginState, OriginStatistics};
 use forebay_units::Nanos;
 use forebay_workload::LatencySnapshot;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// An origin that has not answered a request for so long is told of (ours: no disk that works takes as long).
+const UNANSWERED_AFTER: Nanos = Nanos::secs(5);
 
 pub(crate) fn status(shared: &Shared) -> Status {
     // Never under the lock of the state: nobody holds both.
@@ -300,12 +303,13 @@ fn origin(state: &State, config: &VolumeConfig, snapshot: Option<&VolumeSnapshot
             in_doubt_bytes: 0,
             errors: 0,
             reconnects: 0,
+            oldest_in_flight_s: 0.0,
             utilisation: None,
         };
     };
     let statistics = &snapshot.origin_statistics;
     let (word, reason) = match &statistics.state {
-        OriginState::Up => ("up", statistics.danger.clone()),
+        OriginState::Up => ("up", statistics.danger.clone().or_else(|| unanswered(statistics))),
         OriginState::Down { reason } => ("down", Some(reason.clone())),
         OriginState::Failed { reason } => ("failed", Some(reason.clone())),
         _ => ("unknown", None),
@@ -317,8 +321,16 @@ fn origin(state: &State, config: &VolumeConfig, snapshot: Option<&VolumeSnapshot
         in_doubt_bytes: snapshot.observation.in_doubt.iter().map(|range| range.length).sum(),
         errors: snapshot.observation.counters.origin_errors,
         reconnects: statistics.reconnects,
+        oldest_in_flight_s: statistics.oldest_in_flight.as_secs_f64(),
         utilisation: state.utilisation.get(&config.name).copied(),
     }
+}
+
+/// That an origin whose connections stand has not answered for long, if it has not: it is down only once each of them was given up.
+fn unanswered(statistics: &OriginStatistics) -> Option<String> {
+    let oldest = statistics.oldest_in_flight;
+    (oldest >= UNANSWERED_AFTER)
+        .then(|| format!("the oldest of {} requests has had no answer for {oldest}", statistics.in_flight))
 }
 
 fn objective(track: &Track) -> ObjectiveStatus {
@@ -483,6 +495,21 @@ mod tests {
         let told = origin(&State::default(), &config, Some(&seen));
         assert_eq!((told.state.as_str(), told.reason.as_deref()), ("failed", Some("it is gone")));
         assert_eq!((told.errors, told.in_doubt_bytes), (7, 12_288));
+    }
+
+    #[test]
+    fn an_origin_that_has_not_answered_for_long_is_told_while_its_connections_stand() {
+        let told_after = |oldest_in_flight| {
+            let mut seen = unused();
+            seen.origin_statistics.oldest_in_flight = oldest_in_flight;
+            seen.origin_statistics.in_flight = 3;
+            let config = config().volumes.remove(0);
+            let told = origin(&State::default(), &config, Some(&seen));
+            (told.state, told.reason, told.oldest_in_flight_s)
+        };
+        assert_eq!(told_after(Nanos::millis(4_900)), ("up".to_owned(), None, 4.9));
+        let why = "the oldest of 3 requests has had no answer for 12s";
+        assert_eq!(told_after(Nanos::secs(12)), ("up".to_owned(), Some(why.to_owned()), 12.0));
     }
 
     #[test]

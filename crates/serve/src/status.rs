@@ -328,7 +328,7 @@ pub struct OriginStatus {
     pub description: String,
     /// `up`, `down`, `failed`, or `absent` since the start; of a controller of a fleet `unknown` where who tells of it is not heard.
     pub state: String,
-    /// Why, unless it is up; what of it will be lost, if it is.
+    /// Why, unless it is up; what of it will be lost, or how long it has not answered, if it is.
     pub reason: Option<String>,
     /// Bytes with writes of unknown outcome: not cached, and not writable until they are settled.
     pub in_doubt_bytes: u64,
@@ -336,6 +336,9 @@ pub struct OriginStatus {
     pub errors: u64,
     /// Connections made again.
     pub reconnects: u64,
+    /// For how long the oldest request that it has not answered has waited, in seconds; 0 where there is none, or the origin is no export.
+    #[serde(default)]
+    pub oldest_in_flight_s: f64,
     /// The share of time that its disks were busy in the last interval, where they say so.
     pub utilisation: Option<f64>,
 }

@@ -281,6 +281,13 @@ impl Connection {
             .then(|| oldest.job.context(&format!("no answer within {timeout}")))
     }
 
+    /// When the oldest request on it was asked for.
+    pub(super) fn oldest_asked_at(&self) -> Option<Instant> {
+        let conversation = self.conversation();
+        let sent = conversation.sent.values().map(|sent| &sent.job);
+        sent.chain(&conversation.again).map(|job| job.asked_at).min()
+    }
+
     /// Takes requests from the queue, at most until `load_max` are in flight, and sends as much as the socket takes. What is to be sent again comes first.
     pub(super) fn fill(&self, shared: &Shared, load_max: usize) {
         let mut ended = Vec::new();

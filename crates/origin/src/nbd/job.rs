@@ -24,6 +24,8 @@ const SENDS_MAX: u32 = 3;
 pub(super) struct Job {
     pub(super) pending: Pending,
     pub(super) operation: OriginOperation,
+    /// When it was asked for.
+    pub(super) asked_at: Instant,
     /// When it began to wait for a connection.
     pub(super) waits_since: Instant,
     /// Bytes of the range that are done.
@@ -92,10 +94,12 @@ pub(super) enum Step {
 
 impl Job {
     pub(super) fn new(pending: Pending, operation: OriginOperation) -> Job {
+        let now = Instant::now();
         Job {
             pending,
             operation,
-            waits_since: Instant::now(),
+            asked_at: now,
+            waits_since: now,
             done: 0,
             flushing: false,
             losses: 0,

@@ -59,6 +59,7 @@ use forebay_nbd::client::Export;
 use forebay_nbd::wire::TransmissionFlags;
 use forebay_nbd::{RunId, Succession, Uri};
 use forebay_tls::{ClientTls, Tunnels};
+use forebay_units::Nanos;
 use job::Job;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -546,9 +547,16 @@ impl Origin for NbdOrigin {
             None if queue.is_up() => OriginState::Up,
             None => OriginState::Down { reason: queue.down_reason.clone() },
         };
+        let waiting = queue.jobs.iter().chain(queue.held.iter().map(|held| &held.job));
+        let waiting = waiting.map(|job| job.asked_at).min();
+        let connections: Vec<Arc<Connection>> = queue.connections.iter().flatten().cloned().collect();
         drop(queue);
+        // A conversation is locked before the queue, never behind it.
+        let sent = connections.iter().filter_map(|connection| connection.oldest_asked_at());
+        let oldest = sent.chain(waiting).min();
         let mut statistics = OriginStatistics {
             state,
+            oldest_in_flight: oldest.map_or(Nanos::ZERO, |asked_at| asked_at.elapsed().into()),
             reconnects: self.shared.reconnects.load(Ordering::Relaxed),
             reads_sent_again: self.shared.reads_sent_again.load(Ordering::Relaxed),
             changes_sent_again: self.shared.changes_sent_again.load(Ordering::Relaxed),

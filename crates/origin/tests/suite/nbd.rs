@@ -7,7 +7,7 @@ use forebay_nbd::ExportInfo;
 use forebay_nbd::wire::Command;
 use forebay_origin::{
     CompletionSink, ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation,
-    OriginRequest, OriginRequestId, OriginStatistics, OriginTraits,
+    OriginRequest, OriginRequestId, OriginState, OriginStatistics, OriginTraits,
 };
 use forebay_units::{ByteRange, Nanos};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -220,6 +220,28 @@ fn a_server_that_does_not_answer_is_given_up() {
     let outcome = run(&origin, write(0, b"x"));
     assert!(matches!(outcome, Err(OriginError::OutcomeUnknown { .. })), "{outcome:?}");
     assert_eq!(run(&origin, read(0, 1)), Ok(vec![0]));
+}
+
+/// A read goes from connection to connection of a server that stands still, each of which is up until it was waited for in vain.
+#[test]
+fn how_long_the_oldest_request_has_no_answer_is_told_over_lost_connections() {
+    let server = Server::start(export(SIZE));
+    let options = NbdOriginOptions { connections: 2, request_timeout: Nanos::secs(3), ..quick() };
+    let origin = connect(&server, options);
+    let oldest = || origin.statistics().oldest_in_flight;
+    assert_eq!(oldest(), Nanos::ZERO);
+    server.script(|request| if request.range.offset == 0 { Action::Ignore } else { Action::Serve });
+    let collector = Collector::new();
+    submit(&origin, 0, read(0, 512), &collector);
+    until("it is asked on another connection", || origin.statistics().reads_sent_again == 1);
+    assert!(oldest() >= Nanos::secs(3));
+    assert_eq!((origin.statistics().in_flight, origin.statistics().state), (1, OriginState::Up));
+    // Another one that is answered does not hide it.
+    assert!(run(&origin, read(512, 512)).is_ok());
+    assert!(oldest() >= Nanos::secs(3));
+    server.script(|_| Action::Serve);
+    assert!(collector.wait(1)[&0].is_ok());
+    assert_eq!(oldest(), Nanos::ZERO);
 }
 
 /// Whoever took the role of receiving may be stuck, or the whole process stopped, for longer than a server may take to answer.

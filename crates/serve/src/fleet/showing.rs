@@ -252,6 +252,7 @@ fn volume_status(
             in_doubt_bytes,
             errors: 0,
             reconnects: 0,
+            oldest_in_flight_s: 0.0,
             utilisation: None,
         },
         size_bytes,

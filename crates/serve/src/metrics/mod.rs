@@ -439,6 +439,15 @@ fn origins(text: &mut Text, shared: &Shared, volumes: &Volumes<'_>, utilisation:
         (volume.name.as_str(), bytes as f64)
     });
     text.of_volumes(common::IN_DOUBT, in_doubt);
+    text.family(
+        "forebay_origin_oldest_in_flight_seconds",
+        "gauge",
+        "For how long the oldest request that the origin, an export, has not answered has waited; 0 where there is none.",
+    );
+    for (volume, _) in volumes {
+        let oldest_s = volume.origin_statistics.oldest_in_flight.as_secs_f64();
+        text.sample("forebay_origin_oldest_in_flight_seconds", &[("volume", &volume.name)], oldest_s);
+    }
     text.family("forebay_origin_requests_total", "counter", "Requests sent to the origin.");
     for (volume, _) in volumes {
         let count = volume.observation.counters.origin_requests as f64;
