@@ -87,6 +87,16 @@ pub enum FleetStartError {
         /// Its appliances, and where they are.
         holds: String,
     },
+    /// Nobody would tell any more whether the cache of a volume is needed, nor could its lease be given back.
+    #[error(
+        "volume `{volume}` has {holds} and no `watch` any more: put it back, with `drain = true` for the volume, and leave it out once `forebay status` says that the volume may be removed"
+    )]
+    WatchGone {
+        /// Its name.
+        volume: String,
+        /// Its appliances, and where they are.
+        holds: String,
+    },
     /// Its socket cannot be bound.
     #[error("cannot listen on `{address}`")]
     Socket {

@@ -16,16 +16,22 @@ pub(super) fn journal_file(state: &Path) -> PathBuf {
 /// The journal; `None` where there is none.
 ///
 /// # Errors
-/// [`FleetStartError`] if it is not understood, or nothing could bring the clients of a volume back that it tells of.
+/// [`FleetStartError`] if it is not understood, or nothing could bring the clients of a volume back that it tells of, or tell whether its cache is needed.
 pub(super) fn journal(config: &FleetConfig) -> Result<Option<Journal>, FleetStartError> {
     let path = journal_file(&config.state);
     let kept = kept::read::<Journal>(&path).map_err(|reason| FleetStartError::State { path, reason })?;
     let Some(journal) = kept else { return Ok(None) };
-    let has_no_route =
-        |name: &str| config.volume.iter().any(|volume| volume.name == name && volume.route.is_none());
-    if let Some(volume) = journal.on_appliances().find(|name| has_no_route(name)) {
-        let holds = journal.appliances_of(volume);
-        return Err(FleetStartError::RouteGone { volume: volume.to_owned(), holds });
+    for name in journal.on_appliances() {
+        let Some(table) = config.volume.iter().find(|volume| volume.name == name) else { continue };
+        let of_it = || (name.to_owned(), journal.appliances_of(name));
+        if table.route.is_none() {
+            let (volume, holds) = of_it();
+            return Err(FleetStartError::RouteGone { volume, holds });
+        }
+        if table.watch.is_none() {
+            let (volume, holds) = of_it();
+            return Err(FleetStartError::WatchGone { volume, holds });
+        }
     }
     Ok(Some(journal))
 }

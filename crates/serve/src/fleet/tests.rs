@@ -263,6 +263,31 @@ fn a_journal_whose_volume_has_lost_its_route_is_refused() {
     );
 }
 
+/// Nobody would ever take its cache back, and nobody could raise its lease. An earlier version's journal does not tell by what it was reached.
+#[test]
+fn a_journal_whose_volume_is_not_watched_any_more_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let counted = "[volume.prometheus]\nurl = \"http://127.0.0.1:1\"\nreads = \"r\"\nread_seconds = \"s\"";
+    let mut unwatched = config(folder.path(), &format!("{MOVED}\n{counted}"));
+    begun(&config(folder.path(), MOVED));
+    unwatched.volume[0].watch = None;
+    let file = resuming::journal_file(&unwatched.state);
+    for tells in [true, false] {
+        if !tells {
+            let mut journal: serde_json::Value = kept::read(&file).unwrap().unwrap();
+            journal["responses"][0][1].as_object_mut().unwrap().remove("way").expect("it is kept");
+            kept::replace(&file, &journal).unwrap();
+        }
+        let looked = Fleet::check(&unwatched).expect_err("nobody takes its cache back").to_string();
+        assert!(
+            looked.starts_with("volume `db` has appliance 1 on host `h1` and no `watch` any more")
+                && looked.contains("`drain = true`"),
+            "{looked}"
+        );
+        assert_eq!(Fleet::start(unwatched.clone()).err().map(|error| error.to_string()), Some(looked));
+    }
+}
+
 /// What the journal of the controller before tells of, the file of now has drained.
 #[test]
 fn what_the_file_has_drained_is_taken_back_and_may_then_be_removed() {
