@@ -543,11 +543,11 @@ async fn change_route(
                     RouteError::Refused { .. } => StatusCode::BAD_REQUEST,
                     RouteError::Unknown { .. } => StatusCode::NOT_FOUND,
                     RouteError::Unreachable { .. } => StatusCode::BAD_GATEWAY,
-                    // The old way is as good as before: who is told otherwise would fence it, and then nothing is compared.
+                    // The old way is as good as before, and the new one answers: who is told otherwise would fence the old one, and then nothing is compared.
                     RouteError::Kept(RetargetFailure::Refused {
                         source: RetargetError::Unfit(_) | RetargetError::OtherData { .. },
                         ..
-                    }) => StatusCode::BAD_GATEWAY,
+                    }) => StatusCode::UNPROCESSABLE_ENTITY,
                     RouteError::Kept(_) | RouteError::Unsettled { .. } => StatusCode::CONFLICT,
                     RouteError::NotKept { .. } | RouteError::AskedAgain { .. } => {
                         StatusCode::INTERNAL_SERVER_ERROR

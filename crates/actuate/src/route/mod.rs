@@ -87,12 +87,20 @@ pub enum RouteError {
         /// Why.
         reason: String,
     },
-    /// The new path does not serve, or not the same.
+    /// The new path does not serve.
     #[error("the new path `{to}` does not serve: {reason}")]
     Unusable {
         /// Where to.
         to: String,
         /// Why.
+        reason: String,
+    },
+    /// The new path serves, and leads to other data, or to what cannot take the place of the old one: another size, read-only, other units.
+    #[error("the new path `{to}` does not lead to the same data: {reason}")]
+    OtherData {
+        /// Where to.
+        to: String,
+        /// What is other.
         reason: String,
     },
     /// Somebody else has the address.

@@ -64,6 +64,10 @@ impl Route for ProxyRoute {
                 Ok(Pause(Duration::from_secs_f64(pause.unwrap_or(0.0))))
             }
             Err(ApiError::Refused { status: 409, said, .. }) => Err(RouteError::NotDrained { reason: said }),
+            Err(ApiError::Refused { status: 422, said, .. }) => {
+                let to = passage.to.uri.shown().to_string();
+                Err(RouteError::OtherData { to, reason: said })
+            }
             Err(ApiError::Refused { status: 502, said, .. }) => {
                 let to = passage.to.uri.shown().to_string();
                 Err(RouteError::Unusable { to, reason: said })
@@ -120,6 +124,9 @@ mod tests {
         let refused = |status| switched(4, Some((status, json!({ "error": "why" })))).0.unwrap_err();
         assert!(matches!(refused(409), RouteError::NotDrained { .. }));
         assert!(matches!(refused(502), RouteError::Unusable { .. }));
+        // Whoever takes it for a path that does not serve fences the old one, behind which nothing is compared.
+        let other = refused(422);
+        assert!(matches!(other, RouteError::OtherData { .. }) && other.had_no_effect(), "{other}");
         assert!(matches!(refused(404), RouteError::Unheard { .. }));
         // It goes there, and after a restart it may go back.
         let unknown = refused(500);

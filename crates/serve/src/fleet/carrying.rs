@@ -407,6 +407,7 @@ impl Means {
             }
             Err(RouteError::Stale { now, .. }) => Outcome::Stale { epoch: now },
             Err(error @ RouteError::NotDrained { .. }) => Outcome::NotDrained(with_causes(&error)),
+            Err(error @ RouteError::OtherData { .. }) => Outcome::OtherData(with_causes(&error)),
             Err(error @ RouteError::NoClient { .. }) => Outcome::NoClient(with_causes(&error)),
             Err(error @ RouteError::Unheard { .. }) => Outcome::Unheard(with_causes(&error)),
             Err(error) if error.had_no_effect() => Outcome::Refused(with_causes(&error)),
@@ -567,6 +568,50 @@ mod tests {
         );
         let fence = What::Fence { epoch: 1, holder: Holder::Named };
         assert!(matches!(carried(&means, 0, &order(fence)), (OrderId(1), Outcome::Refused(_))));
+    }
+
+    /// Whoever took it for a path that does not serve would fence the one that clients are on, sooner or later.
+    #[test]
+    fn a_proxy_whose_volume_would_go_to_other_data_says_so() {
+        use crate::Daemon;
+        use crate::config::{Config, OriginConfig, OriginTls, VolumeConfig};
+        use forebay_appliance::ListenerConfig;
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let daemon = |name: &str, origin: OriginConfig| {
+            let mut config = Config::new(vec![VolumeConfig::new("db", origin)]);
+            config.listen = vec![ListenerConfig::Unix { path: path(&format!("{name}.nbd")) }];
+            config.http.socket = Some(path(&format!("{name}.sock")));
+            config.control.enabled = false;
+            Daemon::start(config).unwrap()
+        };
+        let disk = |name: &str, byte: u8, size: usize| {
+            std::fs::write(path(&format!("{name}.img")), vec![byte; size]).unwrap();
+            daemon(name, OriginConfig::file(path(&format!("{name}.img"))))
+        };
+        let (right, other, small) =
+            (disk("right", 5, 1 << 20), disk("other", 6, 1 << 20), disk("small", 5, 1 << 19));
+        let uri = right.uris("db")[0].parse().unwrap();
+        let options = forebay_origin::NbdOriginOptions::default();
+        let proxy = daemon("proxy", OriginConfig::Nbd { uri, options, tls: OriginTls::default() });
+        let mut config = super::super::tests::config(folder.path(), super::super::tests::MOVED);
+        let mut table = config.volume.remove(0);
+        let mut switched = |to: &Daemon, settled: bool| {
+            table.origin = to.uris("db")[0].parse().unwrap();
+            let (route, switches) = (making::route(&config, &table), Mutex::default());
+            let way = Way { table: table.clone(), route, lease: None, switches };
+            let means = means(Clerk::default());
+            means.switch(&way, Target::Original, 1, settled, Deadline::after(Duration::from_secs(10)))
+        };
+        for to in [&other, &small] {
+            let outcome = switched(to, false);
+            assert!(matches!(outcome, Outcome::OtherData(_)), "{outcome:?}");
+        }
+        assert!(matches!(switched(&small, true), Outcome::OtherData(_)), "of a fenced one the size is known");
+        assert!(matches!(switched(&right, false), Outcome::Switched { .. }));
+        [proxy, right, other, small].into_iter().for_each(|daemon| {
+            daemon.shutdown();
+        });
     }
 
     /// Else a controller hears nothing new in most of its intervals, or misses some of theirs.

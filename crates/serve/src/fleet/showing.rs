@@ -21,7 +21,7 @@ use axum::http::{Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use forebay_control::response::Responses;
+use forebay_control::response::{ResponseStatus, Responses};
 use forebay_control::{Controller, HostId, VolumeId};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -172,8 +172,9 @@ fn volume_status(
     let Last { seen, span, size_bytes, in_doubt_bytes, trouble, .. } = observer.last(id);
     let judged = controller.and_then(|controller| controller.status(id));
     let response = responses.status(id);
-    // Of a volume that is left alone until its route can be told there is nothing to hear.
-    let hindered = response.as_ref().filter(|_| trouble.is_some()).and_then(|response| {
+    // Of a volume that is left alone until its route can be told there is nothing to hear; and of one whose clients are on a way that they cannot leave nobody else tells.
+    let is_to_be_told = |of: &&ResponseStatus| trouble.is_some() || of.route == "unknown";
+    let hindered = response.as_ref().filter(is_to_be_told).and_then(|response| {
         let why = response.hindered.as_ref()?;
         Some(format!("{} does not succeed: {why}", response.step))
     });

@@ -280,7 +280,8 @@ impl Route for QmpRoute {
         if size != Some(top.size) {
             delete(&mut qmp, &name, deadline);
             let found = size.map_or_else(|| "an unknown number of".to_owned(), |size| size.to_string());
-            return Err(unusable(format!("it has {found} bytes, and the disk {}", top.size)));
+            let reason = format!("it has {found} bytes, and the disk {}", top.size);
+            return Err(RouteError::OtherData { to: shown.to_string(), reason });
         }
         if let Err(error) = self.flush_ahead(top, passage.settled, deadline) {
             delete(&mut qmp, &name, deadline);

@@ -210,7 +210,7 @@ impl<'a> Chain<'a> {
         match self.send(&self.by(&name), epoch, false, draw.of(&[1, 5])) {
             200 => {}
             // It had no effect.
-            400 | 409 | 502 => return self.parts.end(&name, Signal::KILL),
+            400 | 409 | 422 | 502 => return self.parts.end(&name, Signal::KILL),
             _ => {
                 self.parts.end(&name, Signal::KILL)?;
                 return self.back(Signal::KILL);
