@@ -3,7 +3,8 @@
 //! Every format has a test that a line or record passes or not; the format that most of the first ones pass is taken,
 //! so that a damaged record is later reported with its place instead of making the whole trace unknown. What looks alike is told apart by
 //! what its fields must be: "DiskSim" and "ms-dev" lines differ only in that one counts sectors and the other bytes,
-//! which are all multiples of 512. Plain block numbers look like anything and are only believed by name.
+//! which are all multiples of 512. Plain block numbers look like anything and are only believed by name; where they are small, they look
+//! like records of libCacheSim whose blocks are used again after billions of requests, and then the name has to say which it is.
 
 use crate::Format;
 use crate::format::names;
@@ -166,21 +167,33 @@ fn by_records(head: &[u8]) -> Vec<Format> {
     candidates
 }
 
-/// libCacheSim's formats without a magic number that fit.
+/// From so many requests to the next access on, a record is rather taken for two block numbers (ours): 2^32 is where the second one
+/// begins, and no published trace has as many requests.
+const NEXT_ACCESS_FAR: i64 = 1 << 32;
+
+/// libCacheSim's formats without a magic number that fit, and plain block numbers where most records of these would be used again only
+/// after [`NEXT_ACCESS_FAR`].
 fn libcachesim(head: &[u8]) -> Vec<Format> {
     let mut candidates = Vec::new();
+    let mut are_near = true;
     // A next access lies ahead or never comes; a record number above 2^40 is no record number.
     let next_is_sensible = |next: i64| next == -1 || next == i64::MAX || (1..1 << 40).contains(&next);
+    let next_is_near = |next: i64| next < NEXT_ACCESS_FAR || next == i64::MAX;
     let size_is_sensible = |size: u32| size < 1 << 31;
     if most(head, 24, |record| {
         next_is_sensible(le!(i64, record, 16)) && size_is_sensible(le!(u32, record, 12))
     }) {
         candidates.push(Format::OracleGeneral);
+        are_near &= most(head, 24, |record| next_is_near(le!(i64, record, 16)));
     }
     if most(head, 27, |record| {
         next_is_sensible(le!(i64, record, 19)) && size_is_sensible(le!(u32, record, 12)) && record[16] < 32
     }) {
         candidates.push(Format::OracleGeneralOpNs);
+        are_near &= most(head, 27, |record| next_is_near(le!(i64, record, 19)));
+    }
+    if !are_near {
+        candidates.push(Format::LbnU32Le);
     }
     candidates
 }

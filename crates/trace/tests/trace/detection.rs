@@ -80,6 +80,32 @@ fn a_young_vscsi_trace_is_told_by_the_version_in_each_record() {
     assert!(matches!(detect(&records, None), Err(DetectError::Ambiguous { .. })));
 }
 
+/// Six small block numbers could be a record of oracleGeneral, but for its next access, billions of requests away.
+#[test]
+fn small_block_numbers_are_not_taken_for_records_of_libcachesim() {
+    let loops = |blocks: u32| -> Vec<u8> {
+        (0..15_858u32).flat_map(|at| (at % blocks * 3 % blocks).to_le_bytes()).collect()
+    };
+    for blocks in [50, 100, 256] {
+        let trace = loops(blocks);
+        let error = detect(&trace, Some("l.bin")).unwrap_err();
+        let both = DetectError::Ambiguous { candidates: vec![Format::OracleGeneral, Format::LbnU32Le] };
+        assert_eq!(error, both, "{blocks} blocks");
+        assert_eq!(detect(&trace, Some("l.lbn-u32le")), Ok(Format::LbnU32Le));
+        assert_eq!(detect(&trace, Some("l.oracleGeneral.bin")), Ok(Format::OracleGeneral));
+    }
+    // A loop of libCacheSim's, in which everything is used again, and a trace in which nothing is.
+    for next in [|at: u64| at + 100, |_| u64::MAX, |_| i64::MAX as u64] {
+        let record = |at: u64| {
+            let (time, id, next) =
+                ((at as u32).to_le_bytes(), (at % 100).to_le_bytes(), next(at).to_le_bytes());
+            [&time[..], &id, &512u32.to_le_bytes(), &next].concat()
+        };
+        let trace: Vec<u8> = (0..300).flat_map(record).collect();
+        assert_eq!(detect(&trace, Some("l.bin")), Ok(Format::OracleGeneral));
+    }
+}
+
 #[test]
 fn damage_in_the_head_is_reported_with_its_place() {
     let good = "128166385295514663,hm,0,Write,9056014336,2048,2833\n";
