@@ -33,7 +33,8 @@ pub use progress::Progress;
 pub use replay::{Feed, Pace, ReplayError, ReplayOptions, replay};
 pub use report::{Fidelity, GaveUp, IntervalReport, LATE_FROM, PlayReport, WrongContent};
 pub use schedule::{
-    ParseWholeSecondsError, REORDER_MAX, SECOND_MAX, Schedule, ScheduleCounts, ScheduleOptions, WholeSeconds,
+    CountsAhead, ParseWholeSecondsError, REORDER_MAX, SECOND_MAX, Schedule, ScheduleCounts, ScheduleOptions,
+    WholeSeconds,
 };
 pub use shadow::{Checked, Shadow};
 pub use survey::{Survey, VolumeSurvey};

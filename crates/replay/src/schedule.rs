@@ -9,7 +9,7 @@ use crate::survey::{Survey, is_playable};
 use forebay_trace::{Operation, Request, ThreadNumber};
 use forebay_units::{ByteRange, Nanos};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
@@ -97,7 +97,8 @@ impl Default for ScheduleOptions {
     }
 }
 
-/// What was done to the requests of a trace on their way to the target. Counted over all laps.
+/// What was done to the requests of a trace on their way to the target, of those alone that lie before the end of the run.
+/// Counted over all laps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleCounts {
     /// Requests of the trace that are issued.
@@ -126,6 +127,8 @@ pub struct Schedule {
     /// Nothing is due at or after this.
     end: Option<Nanos>,
     first: Nanos,
+    /// From the first request of the trace to the last.
+    span: Nanos,
     lap_length: f64,
     lap: u64,
     has_steps_back: bool,
@@ -151,6 +154,10 @@ struct Place {
     offset: u64,
     length: u64,
     thread: ThreadNumber,
+    is_widened: bool,
+    is_moved: bool,
+    is_cut: bool,
+    is_out_of_order: bool,
 }
 
 const OPERATIONS: [Operation; 5] =
@@ -174,6 +181,7 @@ impl Schedule {
             factor,
             end,
             first: survey.first.unwrap_or(Nanos::ZERO),
+            span: survey.span(),
             lap_length: length / factor,
             lap: 0,
             has_steps_back: survey.steps_back > 0,
@@ -199,20 +207,21 @@ impl Schedule {
             || (self.options.reads_only && is_change)
             || (self.options.no_discards && request.operation == Operation::Discard);
         let mapped = if is_left_out { None } else { self.map.map(request) };
+        let time = request.time.saturating_since(self.first);
         let Some(mapped) = mapped else {
-            self.counts.left_out += 1;
+            self.counts.left_out += u64::from(!self.is_behind_end(time));
             return;
         };
-        self.counts.widened += u64::from(mapped.is_widened);
-        self.counts.moved += u64::from(mapped.is_moved);
-        self.counts.cut += u64::from(mapped.is_cut);
         let place = Place {
             operation: request.operation as u8,
             offset: mapped.range.offset,
             length: mapped.range.length,
             thread: request.thread,
+            is_widened: mapped.is_widened,
+            is_moved: mapped.is_moved,
+            is_cut: mapped.is_cut,
+            is_out_of_order: false,
         };
-        let time = request.time.saturating_since(self.first);
         if !self.has_steps_back || self.options.rate.is_some() {
             return self.order(time, place, out);
         }
@@ -258,8 +267,8 @@ impl Schedule {
     }
 
     /// A request in order of time, but for those held too short.
-    fn order(&mut self, time: Nanos, place: Place, out: &mut Vec<Due>) {
-        self.counts.out_of_order += u64::from(time < self.latest && self.options.rate.is_none());
+    fn order(&mut self, time: Nanos, mut place: Place, out: &mut Vec<Due>) {
+        place.is_out_of_order = time < self.latest && self.options.rate.is_none();
         self.latest = self.latest.max(time);
         if !self.is_spread {
             return self.emit(self.latest.0 as f64, place, out);
@@ -291,19 +300,38 @@ impl Schedule {
         self.is_second_full = false;
     }
 
+    /// When in the run a time of this lap is, in nanoseconds of the trace since its first request.
+    fn in_lap(&self, time: f64) -> Nanos {
+        Nanos((self.lap as f64 * self.lap_length + time / self.factor) as u64)
+    }
+
+    /// Whether a request that is not issued, so long after the trace's first one, lies behind the end of the run. At a rate it has no
+    /// time, and lies where it stands.
+    fn is_behind_end(&self, time: Nanos) -> bool {
+        if self.options.rate.is_some() {
+            return self.is_over;
+        }
+        // What stands behind the last request that can be played is of its lap, however much later.
+        let at = self.in_lap(time.min(self.span).0 as f64);
+        self.end.is_some_and(|end| at >= end)
+    }
+
     /// A request at a time since the trace's first one, in nanoseconds of the trace.
     fn emit(&mut self, time: f64, place: Place, out: &mut Vec<Due>) {
         let at = match self.options.rate {
-            Some(rate) => self.issued as f64 / rate * SECOND as f64,
-            None => self.lap as f64 * self.lap_length + time / self.factor,
+            Some(rate) => Nanos((self.issued as f64 / rate * SECOND as f64) as u64),
+            None => self.in_lap(time),
         };
-        let at = Nanos(at as u64);
         if self.is_over || self.end.is_some_and(|end| at >= end) {
             self.is_over = true;
             return;
         }
         self.issued += 1;
         self.counts.taken += 1;
+        self.counts.widened += u64::from(place.is_widened);
+        self.counts.moved += u64::from(place.is_moved);
+        self.counts.cut += u64::from(place.is_cut);
+        self.counts.out_of_order += u64::from(place.is_out_of_order);
         let (operation, thread) = (OPERATIONS[usize::from(place.operation)], place.thread);
         let mut range = ByteRange::new(place.offset, place.length.min(self.options.request_bytes_max));
         out.push(Due { at, operation, range, thread });
@@ -314,6 +342,48 @@ impl Schedule {
             range = ByteRange::new(offset, (end - offset).min(self.options.request_bytes_max));
             out.push(Due { at, operation, range, thread });
         }
+    }
+}
+
+/// What a schedule had counted when it gave each of the requests that are prepared and not issued yet: who prepares ahead of the
+/// players learns only at the end how far they came.
+///
+/// Holds an entry for each request of the trace that is prepared ahead.
+#[derive(Clone, Debug, Default)]
+pub struct CountsAhead {
+    /// How many parts were prepared, ascending; what was counted when they had been; and once nothing more was due behind them.
+    entries: VecDeque<(u64, ScheduleCounts, ScheduleCounts)>,
+}
+
+impl CountsAhead {
+    /// The schedule has given `prepared` parts until now, and counted `counts`.
+    pub fn note(&mut self, prepared: u64, counts: ScheduleCounts) {
+        match self.entries.back_mut() {
+            Some((before, _, behind)) if *before == prepared => *behind = counts,
+            _ => self.entries.push_back((prepared, counts, counts)),
+        }
+    }
+
+    /// Players have issued `issued` parts by now: what was noted for fewer is not needed any more.
+    pub fn forget(&mut self, issued: u64) {
+        while self.entries.len() > 1 && self.entries[0].0 < issued {
+            self.entries.pop_front();
+        }
+    }
+
+    /// What was counted up to the request of which the last of `issued` parts is one; all of it where no more were prepared.
+    pub fn until(&self, issued: u64) -> ScheduleCounts {
+        let reached = self.entries.iter().find(|(prepared, ..)| *prepared >= issued);
+        match reached.or(self.entries.back()) {
+            Some((_, _, behind)) if issued >= self.prepared() => *behind,
+            Some((_, counts, _)) if issued > 0 => *counts,
+            _ => ScheduleCounts::default(),
+        }
+    }
+
+    /// How many parts were prepared.
+    pub fn prepared(&self) -> u64 {
+        self.entries.back().map_or(0, |(prepared, ..)| *prepared)
     }
 }
 
@@ -455,5 +525,53 @@ mod tests {
         assert_eq!((due.len(), counts.taken, counts.left_out), (3, 2, 4));
         let (_, counts) = play(&requests, ScheduleOptions { no_discards: true, ..options });
         assert_eq!((counts.taken, counts.left_out), (3, 3));
+    }
+
+    #[test]
+    fn what_lies_behind_the_end_of_the_run_is_not_counted() {
+        let at = |tenth: u64, operation| request(Nanos::millis(tenth * 100), operation, 0, 700, 1000);
+        // Reads at 0, 0.2, 0.4 and 0.6 s, and a write behind each of them; one of nothing is the last.
+        let mut requests: Vec<Request> = (0..8)
+            .map(|tenth| at(tenth, if tenth % 2 == 0 { Operation::Read } else { Operation::Write }))
+            .collect();
+        requests.push(request(Nanos::millis(900), Operation::Read, 0, 0, 0));
+        let reads = ScheduleOptions { reads_only: true, ..ScheduleOptions::default() };
+        let counts = |options| play(&requests, options).1;
+        let all = ScheduleCounts { taken: 4, left_out: 5, widened: 4, ..ScheduleCounts::default() };
+        assert_eq!(counts(reads.clone()), all);
+        // Up to 0.4 s: two reads and two writes.
+        let short = ScheduleOptions { duration: Some(Nanos::millis(400)), ..reads.clone() };
+        let half = ScheduleCounts { taken: 2, left_out: 2, widened: 2, ..ScheduleCounts::default() };
+        assert_eq!(counts(short), half);
+        // Two rounds, and no part of a third.
+        let twice = ScheduleOptions { intensity: 2.0, ..reads.clone() };
+        let both = ScheduleCounts { taken: 8, left_out: 10, widened: 8, ..ScheduleCounts::default() };
+        assert_eq!(counts(twice), both);
+        // Two reads in a second at two a second, and what stands before the third.
+        let slow = ScheduleOptions { rate: Some(2.0), duration: Some(Nanos::secs(1)), ..reads.clone() };
+        assert_eq!(counts(slow), half);
+        // Recorded late: what lies behind the end by its time is not counted, wherever it stands.
+        requests.rotate_right(1);
+        let short = ScheduleOptions { duration: Some(Nanos::millis(400)), ..reads };
+        assert_eq!(play(&requests, short).1, half);
+    }
+
+    #[test]
+    fn counts_are_those_until_the_last_request_that_was_issued() {
+        let counts = |taken, left_out| ScheduleCounts { taken, left_out, ..ScheduleCounts::default() };
+        let mut ahead = CountsAhead::default();
+        assert_eq!(ahead.until(0), counts(0, 0));
+        // One in a part, two left out, one in three parts, one left out.
+        ahead.note(1, counts(1, 0));
+        ahead.note(1, counts(1, 2));
+        ahead.note(4, counts(2, 2));
+        ahead.note(4, counts(2, 3));
+        let until = |issued| ahead.clone().until(issued);
+        assert_eq!([0, 1, 2, 3].map(until), [counts(0, 0), counts(1, 0), counts(2, 2), counts(2, 2)]);
+        // Everything was: what stands at the end counts, too.
+        assert_eq!(until(4), counts(2, 3));
+        ahead.forget(2);
+        assert_eq!((ahead.until(2), ahead.until(4)), (counts(2, 2), counts(2, 3)));
+        assert_eq!((ahead.entries.len(), ahead.prepared()), (1, 4));
     }
 }

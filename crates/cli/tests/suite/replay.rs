@@ -139,6 +139,8 @@ fn a_fast_replay_ends_with_its_duration() {
     assert_eq!((&long["answered"], &long["requests"]["not_issued"]), (&json!(40), &json!(0)));
     let short = fast("1ns");
     assert_eq!((&short["answered"], &short["requests"]["not_issued"]), (&json!(0), &json!(40)));
+    // What was read ahead of the players is not told as played.
+    assert_eq!((&long["requests"]["taken"], &short["requests"]["taken"]), (&json!(40), &json!(0)));
 }
 
 /// Every byte is checked, whoever reads and writes the file.

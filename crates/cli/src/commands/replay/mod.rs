@@ -11,7 +11,7 @@ use crate::output::{OutputArgs, count, say};
 use crate::whole::{ANY, whole};
 use forebay_origin::Origin;
 use forebay_replay::{
-    AddressMap, Content, Feed, Fit, Pace, PlayError, PlayReport, Player, Progress, ReplayError,
+    AddressMap, Content, CountsAhead, Feed, Fit, Pace, PlayError, PlayReport, Player, Progress, ReplayError,
     ReplayOptions, Schedule, ScheduleCounts, ScheduleOptions, Shadow, Survey, WholeSeconds, replay,
 };
 use forebay_trace::{TraceError, VolumeIndex};
@@ -306,8 +306,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         give_up_after: args.issuing.give_up_after.into(),
     };
     let stop = interrupt::watch()?;
-    let (mut counts, mut prepared) = (ScheduleCounts::default(), 0);
-    let feed = |feed: &mut Feed<'_>| feed_trace(&mut recording, schedule, &mut counts, &mut prepared, feed);
+    let mut ahead = CountsAhead::default();
+    let feed = |feed: &mut Feed<'_>| feed_trace(&mut recording, schedule, &mut ahead, &progress, feed);
     let report =
         watched(&progress, planned, survey.playable(), || replay(&mut players, feed, replay_options, &stop));
     let report = report.map_err(|error| match error {
@@ -323,8 +323,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         extent_bytes,
         outstanding_max: outstanding,
         survey,
-        counts,
-        not_issued: prepared - progress.issued(),
+        counts: ahead.until(progress.issued()),
+        not_issued: ahead.prepared() - progress.issued(),
         seed,
         interrupted: stop.load(Ordering::Relaxed),
         report,
@@ -440,21 +440,24 @@ fn say_what_is_done(
     }
 }
 
-/// Reads the trace, as often as the schedule wants it, and hands on what is due, which it counts in `prepared`.
+/// Reads the trace, as often as the schedule wants it, and hands on what is due; notes in `ahead` what was counted on the way.
 fn feed_trace(
     recording: &mut Recording,
     mut schedule: Schedule,
-    counts: &mut ScheduleCounts,
-    prepared: &mut u64,
+    ahead: &mut CountsAhead,
+    progress: &Progress,
     feed: &mut Feed<'_>,
 ) -> Result<(), TraceError> {
     let (mut batch, mut due) = (Vec::new(), Vec::new());
     loop {
         let mut reader = recording.reopen()?;
         while reader.next_batch(&mut batch)? > 0 {
-            batch.iter().for_each(|request| schedule.push(request, &mut due));
-            *counts = schedule.counts();
-            *prepared += due.len() as u64;
+            let prepared = ahead.prepared();
+            for request in &batch {
+                schedule.push(request, &mut due);
+                ahead.note(prepared + due.len() as u64, schedule.counts());
+            }
+            ahead.forget(progress.issued());
             if !feed.hand_on(&mut due) {
                 return Ok(());
             }
@@ -462,9 +465,9 @@ fn feed_trace(
                 break;
             }
         }
+        let prepared = ahead.prepared();
         let goes_on = schedule.end_lap(&mut due);
-        *counts = schedule.counts();
-        *prepared += due.len() as u64;
+        ahead.note(prepared + due.len() as u64, schedule.counts());
         if !feed.hand_on(&mut due) || !goes_on {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use forebay_report::Table;
 use forebay_units::Nanos;
 use forebay_workload::{LatencyHistogram, LatencySnapshot};
 use serde::Serialize;
+use std::cmp::Ordering;
 
 /// The layout of the JSON.
 const SCHEMA: &str = "forebay.replay/1";
@@ -203,17 +204,26 @@ fn time(value: Option<Nanos>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Of how many requests of the trace those that were played are: of all, of the first ones, or of several rounds over it.
+fn of_the_trace(outcome: &Outcome<'_>) -> String {
+    let until = outcome.counts.taken + outcome.counts.left_out;
+    let all = outcome.survey.playable() + outcome.survey.unplayable;
+    match until.cmp(&all) {
+        Ordering::Less => format!("of the first {} of the trace's {}", count(until), count(all)),
+        Ordering::Equal => format!("of the trace's {}", count(all)),
+        Ordering::Greater => format!("of {}, as the trace's {} came round", count(until), count(all)),
+    }
+}
+
 fn summary(outcome: &Outcome<'_>) -> Table {
     let (report, counts, fidelity) = (&outcome.report, &outcome.counts, &outcome.report.fidelity);
     let mut table = Table::new(["what", ">value", "remark"]);
     let mut row = |what: &str, value: String, remark: String| table.push([what.to_owned(), value, remark]);
     row("target", bytes(outcome.target_bytes), outcome.target.clone());
-    let taken = format!("of the trace's {}", count(counts.taken + counts.left_out));
-    let what = if outcome.not_issued > 0 { "requests prepared" } else { "requests played" };
-    row(what, count(counts.taken), taken);
+    row("requests played", count(counts.taken), of_the_trace(outcome));
     for (what, value, remark) in [
         ("  not issued", outcome.not_issued, "the run was over before"),
-        ("  left out", counts.left_out, "what the target does not know or is not to be asked"),
+        ("  left out", counts.left_out, "of no length or kind, of other volumes, or not for this target"),
         ("  moved", counts.moved, "lie elsewhere, because the target is smaller than the trace"),
         ("  cut", counts.cut, "shorter, because they are longer than the target"),
         ("  widened", counts.widened, "to whole units of the target"),
