@@ -4,6 +4,10 @@
 //! long as there are at most [`SAMPLES_MAX`] distinct blocks, all are. The Zipf exponent is the slope of a straight line fitted by least squares to
 //! log(accesses) over log(rank), at ranks spaced evenly in log(rank), so that the many cold blocks do not outweigh the hot ones (ours). A sample
 //! sees the ranks of its blocks only: the hottest of a small share of blocks are told from a few.
+//!
+//! How many accesses there were is known, and a sample of the blocks has not its share of them, because of the few hot blocks that are in it
+//! or not. Shares are of all accesses, and what the sample has too many or too few goes to its hottest blocks (as the first bucket takes it
+//! in SHARDS-adj, section 3.3 of the paper).
 
 use forebay_units::Nanos;
 use hashbrown::HashMap;
@@ -23,7 +27,7 @@ const FIT_RANKS_MIN: usize = 16;
 pub struct Popularity {
     /// Share of the blocks that were sampled; 1 is all.
     pub sampling_rate: f64,
-    /// Accesses per block.
+    /// Accesses per block: all accesses over the blocks, which are estimated where not all were sampled.
     pub accesses_per_block: f64,
     /// Share of the blocks that were accessed once.
     pub touched_once_share: f64,
@@ -47,9 +51,9 @@ pub struct ZipfFit {
 /// How soon blocks are accessed again.
 #[derive(Clone, Debug, Serialize)]
 pub struct Reuse {
-    /// Share of the accesses of blocks that were accessed before.
+    /// Share of the accesses of blocks that were accessed before: all but the first of each block, of which there are as many as blocks.
     pub share: f64,
-    /// Seconds to the access before, by percentile (per cent, seconds), to a factor of 2; empty where there are no times.
+    /// Seconds to the access before, by percentile (per cent, seconds), to a factor of 2, of the sampled blocks; empty where there are no times.
     pub percentiles_s: Vec<(f64, f64)>,
 }
 
@@ -68,8 +72,9 @@ struct Sampled {
 pub struct PopularityCounter {
     threshold: u64,
     sampled: HashMap<u64, Sampled, foldhash::fast::FixedState>,
-    /// Accesses of sampled blocks, each for as many as it stands for.
-    accesses: f64,
+    /// Accesses of all blocks.
+    accesses: u64,
+    /// Those of sampled blocks that were accessed before, each for as many as it stands for.
     again: f64,
     /// By the logarithm to base 2 of the nanoseconds to the access before.
     reuse_times: [f64; 64],
@@ -87,7 +92,7 @@ impl PopularityCounter {
         PopularityCounter {
             threshold: u64::MAX,
             sampled: HashMap::default(),
-            accesses: 0.0,
+            accesses: 0,
             again: 0.0,
             reuse_times: [0.0; 64],
         }
@@ -105,6 +110,7 @@ impl PopularityCounter {
     /// An access of the block whose name has this hash, so long after the start.
     #[inline]
     pub fn access(&mut self, hash: u64, since_start: Nanos) {
+        self.accesses += 1;
         if hash <= self.threshold {
             self.access_sampled(hash, since_start);
         }
@@ -112,7 +118,6 @@ impl PopularityCounter {
 
     fn access_sampled(&mut self, hash: u64, since_start: Nanos) {
         let weight = 1.0 / self.rate();
-        self.accesses += weight;
         if let Some(block) = self.sampled.get_mut(&hash) {
             let time = since_start.saturating_since(block.last).0.max(1);
             self.again += weight;
@@ -140,22 +145,24 @@ impl PopularityCounter {
             return (None, None);
         }
         counts.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
-        let (blocks, total) = (counts.len(), counts.iter().sum::<u64>() as f64);
+        let blocks = counts.len();
+        let per_block = self.accesses as f64 * rate / blocks as f64;
         let hottest = |share: f64| {
             let taken = ((share * blocks as f64).ceil() as usize).min(blocks);
-            (share, counts[..taken].iter().sum::<u64>() as f64 / total)
+            let others = counts[taken..].iter().sum::<u64>() as f64;
+            (share, (1.0 - others / (self.accesses as f64 * rate)).max(0.0))
         };
         let ranks = ranks(&counts, rate);
         let popularity = Popularity {
             sampling_rate: rate,
-            accesses_per_block: total / blocks as f64,
+            accesses_per_block: per_block,
             touched_once_share: counts.iter().filter(|count| **count == 1).count() as f64 / blocks as f64,
             hottest: [0.001, 0.01, 0.1, 0.2, 0.5].map(hottest).to_vec(),
             zipf: fit(&ranks),
             ranks,
         };
         let reuse = Reuse {
-            share: self.again / self.accesses,
+            share: (1.0 - 1.0 / per_block).max(0.0),
             percentiles_s: [10.0, 25.0, 50.0, 75.0, 90.0, 99.0]
                 .into_iter()
                 .filter_map(|percentile| Some((percentile, self.reuse_time(percentile)?)))

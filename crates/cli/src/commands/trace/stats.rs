@@ -236,6 +236,17 @@ fn arrivals(profile: &Profile, row: &mut Row) {
 
 /// Which blocks are asked for, and how often.
 fn blocks(profile: &Profile, row: &mut Row) {
+    // Rows that are told from a sample say so.
+    let sampled = match &profile.popularity {
+        Some(popularity) if popularity.sampling_rate < 1.0 => {
+            format!("sampled, {} of the blocks", percent(popularity.sampling_rate))
+        }
+        _ => String::new(),
+    };
+    let and_sampled = |remark: String| match sampled.as_str() {
+        "" => remark,
+        sampled => format!("{remark}; {sampled}"),
+    };
     let footprint = profile.footprint_blocks.saturating_mul(profile.block_bytes);
     let exact = profile.popularity.as_ref().is_none_or(|popularity| popularity.sampling_rate >= 1.0);
     let about = if exact { "" } else { "about " };
@@ -258,17 +269,15 @@ fn blocks(profile: &Profile, row: &mut Row) {
             .iter()
             .map(|(blocks, accesses)| format!("{}: {}", percent(*blocks), percent(*accesses)))
             .collect();
-        row("accesses per block", format!("{:.2}", popularity.accesses_per_block), String::new());
-        row("touched once", percent(popularity.touched_once_share), "of the blocks".into());
+        row("accesses per block", format!("{:.2}", popularity.accesses_per_block), sampled.clone());
+        row("touched once", percent(popularity.touched_once_share), and_sampled("of the blocks".into()));
         row(
             "hottest blocks",
             percent(popularity.hottest[2].1),
-            format!("of accesses go to 10 % of the blocks; {}", hottest.join(", ")),
+            and_sampled(format!("of accesses go to 10 % of the blocks; {}", hottest.join(", "))),
         );
         let fit = popularity.zipf;
-        let remark = maybe(fit.map(|fit| fit.r_squared), |r| {
-            format!("R squared {r:.3}, {} of the blocks sampled", percent(popularity.sampling_rate))
-        });
+        let remark = maybe(fit.map(|fit| fit.r_squared), |r| and_sampled(format!("R squared {r:.3}")));
         row("Zipf exponent", maybe(fit.map(|fit| fit.exponent), |exponent| format!("{exponent:.2}")), remark);
     }
     if let Some(reuse) = &profile.reuse {
@@ -281,7 +290,7 @@ fn blocks(profile: &Profile, row: &mut Row) {
             true => "of accesses".to_owned(),
             false => format!("of accesses, after at most {}", after.join(", ")),
         };
-        row("reuse", percent(reuse.share), remark);
+        row("reuse", percent(reuse.share), and_sampled(remark));
     }
     if profile.long_requests > 0 {
         row(
