@@ -16,6 +16,9 @@ const CYCLES_MIN: usize = 3;
 /// and a bin is at most this share of it (ours).
 const BINS_PER_PERIOD_MIN: f64 = 6.0;
 
+/// From this confidence on it is a period.
+pub const CONFIDENCE_MIN: f64 = 0.99;
+
 /// How far from the period's frequency, in cycles per trace, its neighbours are (ours).
 const NEIGHBOURS: std::ops::RangeInclusive<usize> = 2..=6;
 
@@ -30,9 +33,11 @@ pub struct Periodicity {
     pub cycles: usize,
     /// Share of the variance of the load (requests per bin) that a wave of this period explains.
     pub variance_share: f64,
-    /// 1 less the chance that a load without this period shows as much of it: 0.99 and above is a period, below nothing is
-    /// said.
+    /// 1 less the chance that a load without this period shows as much of it. It says nothing of how much of the load comes and goes,
+    /// which is `variance_share`.
     pub confidence: f64,
+    /// Whether it is a period: `confidence` is [`CONFIDENCE_MIN`] or more. Of what is less nothing is known.
+    pub found: bool,
 }
 
 /// Judges the load `counts`, requests per bin of `bin_s` seconds. Periods that the trace is too short for, or the bins too coarse, are
@@ -48,7 +53,8 @@ pub fn find(counts: &[f64], bin_s: f64) -> Vec<Periodicity> {
             }
             let (variance_share, confidence) =
                 judge(&counts[..(cycles as f64 * per_period) as usize], cycles)?;
-            Some(Periodicity { period, period_s: *period_s, cycles, variance_share, confidence })
+            let found = confidence >= CONFIDENCE_MIN;
+            Some(Periodicity { period, period_s: *period_s, cycles, variance_share, confidence, found })
         })
         .collect()
 }

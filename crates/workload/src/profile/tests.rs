@@ -240,7 +240,11 @@ fn planted_periods_are_found_and_none_is_invented() {
         found.iter().map(|found| (found.period, found.cycles)).collect::<Vec<_>>(),
         [("hour", 168), ("day", 7)]
     );
-    assert!(found.iter().all(|found| found.confidence > 0.99), "{found:?}");
+    assert!(found.iter().all(|found| found.confidence > 0.99 && found.found), "{found:?}");
+    // A swing of eight hours is none of those that are looked for.
+    let eight_hours: Vec<f64> =
+        (0..2_700).map(|bin| 20.0 + 10.0 * (std::f64::consts::TAU * f64::from(bin) / 450.0).sin()).collect();
+    assert!(period::find(&eight_hours, 64.0).iter().all(|period| period.period == "hour" && !period.found));
     // Mean 20, so 20 of variance by chance; a wave of 0.5 adds (0.5 * 20)^2 / 2 = 50, one of 0.2 adds 8: 50 / 78 and 8 / 78.
     assert!((found[1].variance_share - 50.0 / 78.0).abs() < 0.03, "{found:?}");
     assert!((found[0].variance_share - 8.0 / 78.0).abs() < 0.02, "{found:?}");

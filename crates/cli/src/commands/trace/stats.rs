@@ -223,7 +223,7 @@ fn arrivals(profile: &Profile, row: &mut Row) {
     }
     for period in &profile.periods {
         let what = if period.period == "day" { "daily period" } else { "hourly period" };
-        let found = if period.confidence >= 0.99 { "yes" } else { "not found" };
+        let found = if period.found { "yes" } else { "not found" };
         let remark = format!(
             "confidence {:.3}, {} of the variance, {} cycles",
             period.confidence,
