@@ -1,7 +1,7 @@
 //! What `trace info` says about a trace: counts, bytes, span and footprint, in one pass.
 
 use crate::{Format, Operation, Request, TraceReader, split_into_blocks};
-use forebay_units::BlockSize;
+use forebay_units::{BlockSize, Nanos};
 use hashbrown::HashMap;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -47,13 +47,32 @@ pub struct TraceInfo {
     pub footprint_blocks: u64,
 }
 
+/// From the smallest to the largest time of a trace.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TimeSpan {
+    ends: Option<(Nanos, Nanos)>,
+}
+
+impl TimeSpan {
+    /// Takes the time of a request.
+    #[inline]
+    pub fn add(&mut self, time: Nanos) {
+        self.ends = Some(self.ends.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+    }
+
+    /// How long it is; `None` of nothing. Times before the trace's zero stand at it: the earliest of them was `early_by` before, which is
+    /// [`TraceReader::early_by`] once all was read.
+    pub fn length(&self, early_by: Nanos) -> Option<Nanos> {
+        self.ends.map(|(first, last)| last.saturating_since(first).saturating_add(early_by))
+    }
+}
+
 /// Collects [`TraceInfo`] from batches of requests.
 pub struct TraceInfoCollector {
     info: TraceInfo,
     flushes_are_writes: bool,
     block_size: BlockSize,
-    first: u64,
-    last: u64,
+    span: TimeSpan,
     footprint: Footprint,
 }
 
@@ -80,8 +99,7 @@ impl TraceInfoCollector {
             },
             flushes_are_writes: matches!(format, Format::Blktrace | Format::Blkparse),
             block_size,
-            first: u64::MAX,
-            last: 0,
+            span: TimeSpan::default(),
             footprint: Footprint::default(),
         }
     }
@@ -106,8 +124,7 @@ impl TraceInfoCollector {
                 }
                 Operation::Discard | Operation::Other => info.other += 1,
             }
-            self.first = self.first.min(request.time.0);
-            self.last = self.last.max(request.time.0);
+            self.span.add(request.time);
             let blocks = split_into_blocks(request, self.block_size);
             self.footprint.insert(request.volume.0, blocks.first, blocks.end);
         }
@@ -119,9 +136,7 @@ impl TraceInfoCollector {
         self.info.skipped = reader.skipped();
         self.info.ignored = reader.ignored();
         self.info.before_start = reader.before_start();
-        // What lies before the trace's zero stands at it.
-        let span = self.last.saturating_sub(self.first).saturating_add(reader.early_by().0);
-        self.info.duration_s = span as f64 / 1e9;
+        self.info.duration_s = self.span.length(reader.early_by()).unwrap_or(Nanos::ZERO).as_secs_f64();
         self.info.footprint_blocks = self.footprint.count();
         self.info
     }

@@ -22,7 +22,7 @@ mod write;
 pub use detect::{DetectError, HEAD_BYTES, detect};
 pub use error::{Position, TraceError};
 pub use format::{FORMATS, Format, FormatDescription, ParseFormatError};
-pub use info::{TRACE_INFO_SCHEMA, TraceInfo, TraceInfoCollector};
+pub use info::{TRACE_INFO_SCHEMA, TimeSpan, TraceInfo, TraceInfoCollector};
 pub use key::{block_key, split_into_blocks};
 pub use options::{BlockEvent, Ids, ParseOptionError, ReadAhead, ReadOptions, TimeUnit};
 pub use reader::{BATCH_REQUESTS, TraceReader};

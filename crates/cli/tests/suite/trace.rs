@@ -292,6 +292,8 @@ fn requests_before_the_beginning_are_told() {
     let trace = file(&folder, "backwards.csv", msr(&requests));
     let info = json(INFO, args(&[&"trace", &"info", &trace, &"--json"]));
     assert_eq!((&info["before_start"], &info["duration_s"]), (&json!(904), &json!(4999.0)));
+    let stats = json("forebay.trace-stats/1", args(&[&"trace", &"stats", &trace, &"--json"]));
+    assert_eq!(stats["span_s"], info["duration_s"]);
     assert!(succeed(args(&[&"trace", &"info", &trace])).contains("too early"));
     let copy = folder.path().join("copy.fbt");
     let disk = file(&folder, "disk", vec![0; 5_000 * 4096]);

@@ -26,7 +26,7 @@ pub use sizes::{SizeShare, Sizes};
 
 use crate::LatencyHistogram;
 use burst::BurstCounter;
-use forebay_trace::{Operation, Request, block_key, split_into_blocks};
+use forebay_trace::{Operation, Request, TimeSpan, block_key, split_into_blocks};
 use forebay_units::{BlockIndex, BlockSize, Nanos, mix64};
 use popularity::PopularityCounter;
 use rates::RateCounter;
@@ -145,7 +145,8 @@ pub struct Profiler {
     counts: [u64; 5],
     bytes: [u64; 2],
     first: Option<Nanos>,
-    earliest: Nanos,
+    span: TimeSpan,
+    early_by: Nanos,
     latest: Nanos,
     steps_back: u64,
     whole_seconds: bool,
@@ -173,7 +174,8 @@ impl Profiler {
             counts: [0; 5],
             bytes: [0; 2],
             first: None,
-            earliest: Nanos::ZERO,
+            span: TimeSpan::default(),
+            early_by: Nanos::ZERO,
             latest: Nanos::ZERO,
             steps_back: 0,
             whole_seconds: true,
@@ -245,7 +247,8 @@ impl Profiler {
         }
         let Some(first) = self.first else {
             self.first = Some(time);
-            (self.earliest, self.latest) = (time, time);
+            self.latest = time;
+            self.span.add(time);
             self.burst.arrive(Nanos::ZERO);
             return Nanos::ZERO;
         };
@@ -254,17 +257,22 @@ impl Profiler {
         self.gaps.record(gap);
         self.gap_squares += gap.as_secs_f64() * gap.as_secs_f64();
         self.whole_seconds &= time.0.abs_diff(first.0).is_multiple_of(1_000_000_000);
-        self.earliest = self.earliest.min(time);
+        self.span.add(time);
         self.latest = self.latest.max(time);
         let since_start = self.latest.saturating_since(first);
         self.burst.arrive(since_start);
         since_start
     }
 
+    /// The trace's smallest time was so long before its zero, at which it stands ([`forebay_trace::TraceReader::early_by`]). Only the span knows.
+    #[must_use]
+    pub fn with_early_by(self, early_by: Nanos) -> Profiler {
+        Profiler { early_by, ..self }
+    }
+
     /// What was counted.
     pub fn finish(self) -> Profile {
-        let span = self.first.map(|_| self.latest.saturating_since(self.earliest));
-        let timed = span.filter(|span| *span > Nanos::ZERO);
+        let timed = self.span.length(Nanos::ZERO).filter(|span| *span > Nanos::ZERO);
         let [reads, writes, flushes, discards, other] = self.counts;
         let [read_sizes, write_sizes] = self.sizes.map(SizeCounter::finish);
         let requests = self.counts.iter().sum();
@@ -282,7 +290,7 @@ impl Profiler {
             bytes_written: self.bytes[1],
             volumes: self.volumes.iter().filter(|count| **count > 0).count() as u64,
             threads: threads(&self.threads),
-            span_s: span.map(Nanos::as_secs_f64),
+            span_s: self.span.length(self.early_by).map(Nanos::as_secs_f64),
             steps_back: self.steps_back,
             whole_seconds: timed.is_some() && self.whole_seconds,
             read_sizes,

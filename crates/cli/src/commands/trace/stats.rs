@@ -53,7 +53,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), Failure> {
         profiler.add(&batch);
     }
     input::tell_early(&reader);
-    let profile = profiler.finish();
+    let profile = profiler.with_early_by(reader.early_by()).finish();
     write_report(args.report.as_ref(), || page(&profile, reader.volumes()))?;
     let mut output = Output::new();
     if args.output.json {
