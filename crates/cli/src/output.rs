@@ -148,13 +148,14 @@ pub(crate) fn write_file(path: &Path, content: &str) -> Result<(), Failure> {
 }
 
 /// Has `write` fill a file that takes the name `target` once it is whole: a cut one looks like a shorter one. If it fails, what was there is
-/// as it was. Links are followed, also to where nothing is yet. What is no file, as /dev/null, or open already, as /dev/stdout, is written as it is.
+/// as it was; a signal that ends the process leaves no part of it. Links are followed, also to where nothing is yet. What is no file, as /dev/null, or open already, as /dev/stdout, is written as it is.
 pub(crate) fn write_whole<T>(
     target: &Path,
     write: impl FnOnce(&Path) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let Some(target) = file_behind(target) else { return write(target) };
     let partial = free_name_beside(&target);
+    let _unfinished = crate::interrupt::unfinished(&partial);
     let written = write(&partial).and_then(|written| {
         let named = std::fs::rename(&partial, &target);
         named.context(format_args!("cannot name `{}`", target.display())).map(|()| written)

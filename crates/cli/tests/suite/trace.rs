@@ -316,3 +316,47 @@ fn requests_before_the_beginning_are_told() {
         assert!(words.contains("904 requests, by 904s at most, are earlier"), "{words}");
     }
 }
+
+/// What is asked of the command line itself is output like any other.
+#[test]
+fn help_that_finds_no_room_is_an_error() {
+    for command in [&["--help"][..], &["--version"], &["mrc", "--help"]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").expect("it can be written to");
+        let mut forebay = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = forebay.args(command).stdout(full).output().expect("it can be started");
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.code() == Some(1) && words.contains("No space left on device"),
+            "{command:?}: {words}"
+        );
+        assert_eq!(unread(command), 0);
+    }
+}
+
+/// A part of a trace is nobody's when whoever asked for it ends the command.
+#[test]
+fn a_signal_leaves_no_part_of_a_file() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let folder = folder();
+    let requests: Vec<_> = (0..20_000u64).map(|at| (at, 0, true, at * 4096, 4096)).collect();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
+            .args(["trace", "convert", "-", "-o"])
+            .arg(folder.path().join("copy.fbt"))
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("it can be started");
+        let mut input = child.stdin.take().expect("it reads");
+        input.write_all(msr(&requests).as_bytes()).expect("it reads");
+        let partial = folder.path().join("copy.fbt.partial");
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        while !partial.exists() {
+            assert!(std::time::Instant::now() < until, "it writes while there is more to read");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).expect("it runs");
+        let status = child.wait().expect("it ends");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(signal.as_raw()));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0, "{signal:?}");
+    }
+}
