@@ -16,6 +16,7 @@ mod trace_file;
 mod whole;
 
 use clap::Parser;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// How big should the cache be, in front of which volume, and when?
@@ -35,8 +36,21 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    match commands::run(CommandLine::parse().command) {
+    let line = match CommandLine::try_parse() {
+        Ok(line) => line,
+        Err(told) => return tell(&told),
+    };
+    match commands::run(line.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Shows what the command line itself asks for (`--help`, `--version`), which is output like any other, or says what is wrong with it.
+fn tell(told: &clap::Error) -> ExitCode {
+    match told.print().and_then(|()| io::stdout().flush()) {
+        Err(error) if !told.use_stderr() => output::output_failure(error).report(),
+        // Standard error may be closed; then there is nobody to tell.
+        _ => ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2)),
     }
 }
