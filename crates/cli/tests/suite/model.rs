@@ -292,6 +292,17 @@ fn a_trace_without_times_gives_a_model_without_times() {
     let (model, words) = fitted(&folder, "model", &trace, &["--format", "lbn-u32le"]);
     assert!(words.contains("the trace has no times") && words.contains("--requests or --rate"), "{words}");
     assert_eq!(read(&model)["about"]["timed"], false);
+    // Those that have times that tell nothing are told apart: the first request an hour ahead, and all at once.
+    for (first, expected) in
+        [(36_000_000_000, "300 of 301 step back"), (0, "all requests of the trace have the same time")]
+    {
+        let at = if first > 0 { 10_000 } else { 0 };
+        let requests = (0..300).map(|number| (number * at, 0, true, number * 4096, 4096));
+        let requests: Vec<_> = [(first, 0, true, 0, 4096)].into_iter().chain(requests).collect();
+        let trace = file(&folder, "untimed.csv", msr(&requests));
+        let (_, words) = fitted(&folder, "untimed", &trace, &["--force"]);
+        assert!(words.contains(expected) && !words.contains("the trace has no times"), "{words}");
+    }
     let synthetic = folder.path().join("synthetic.fbt");
     let with = |options: &[&str]| {
         let mut all = args(&[&"model", &"generate", &model, &"-o", &synthetic, &"--force"]);

@@ -5,7 +5,7 @@ use crate::input::{self, InputArgs};
 use crate::output::{count, say, write_file};
 use crate::trace_file;
 use crate::whole::whole;
-use forebay_trace::{Request, TraceReader, VolumeIndex};
+use forebay_trace::{Format, Request, TraceReader, VolumeIndex};
 use forebay_units::BlockSize;
 use forebay_workload::model::{FitOptions, Model, ModelFitter};
 use std::collections::HashMap;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
     } else {
         write_file(&args.output, &text)?;
     }
-    tell(&model, text.len());
+    tell(&model, text.len(), reader.format());
     Ok(())
 }
 
@@ -138,7 +138,7 @@ fn lines(text: &str) -> String {
 }
 
 /// Says what was fitted, and what was not.
-fn tell(model: &Model, bytes: usize) {
+fn tell(model: &Model, bytes: usize, format: Format) {
     let about = &model.about;
     say(format_args!(
         "{} requests: level {}, {} states, {} phases, {} bytes",
@@ -154,9 +154,10 @@ fn tell(model: &Model, bytes: usize) {
             "a single request has no time between requests: generating more of it takes --requests or --rate",
         );
     } else if !about.timed {
-        say(
-            "the trace has no times: the model has none either, and generating from it takes --requests or --rate",
-        );
+        say(format_args!(
+            "{}: the model has no times, and generating from it takes --requests or --rate",
+            why_untimed(model, format)
+        ));
     } else if about.resolution_ns >= 1_000_000_000 {
         say(format_args!(
             "all times are multiples of {}: so are those that the model generates",
@@ -165,6 +166,21 @@ fn tell(model: &Model, bytes: usize) {
     }
     if about.stepped_back > 0 {
         say(format_args!("{} requests step back in time", count(about.stepped_back)));
+    }
+}
+
+/// Why a model of several requests has no times.
+fn why_untimed(model: &Model, format: Format) -> String {
+    let (requests, back) = (count(model.about.requests), count(model.about.stepped_back));
+    if !format.has_time() {
+        format!("the trace has no times (the format {format} records none)")
+    } else if model.about.stepped_back > 0 {
+        format!(
+            "no request comes later than the first one: {back} of {requests} step back, and count as arriving with the one before (sort \
+             the trace by time, or cut off what stands too early in it)"
+        )
+    } else {
+        "all requests of the trace have the same time".to_owned()
     }
 }
 
