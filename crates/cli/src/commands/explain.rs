@@ -77,8 +77,7 @@ fn print(output: &mut Output, explanation: &Explanation, left_out: usize) -> Res
         output.line(format_args!("  {}: nothing is decided about it meanwhile", decides(controller, now)))?;
     }
     if let Some(trouble) = &explanation.snapshots_trouble {
-        let told = "snapshots are neither read nor written, which is tried again";
-        output.line(format_args!("  {told}: {trouble}"))?;
+        output.line(format_args!("  snapshots, which are tried again: {trouble}"))?;
     }
     for reservation in &explanation.reservations {
         output.line(format_args!("  {}", reserve::words(reservation, now)))?;

@@ -175,8 +175,8 @@ impl Loader {
 
     /// Takes up what snapshots were wished for, once their place answers.
     fn read_again(&mut self, shared: &Shared) {
-        let has_trouble = shared.snapshot_store.as_ref().is_none_or(|store| store.trouble().is_some());
-        if self.unread.is_empty() || has_trouble {
+        let is_unreadable = shared.snapshot_store.as_ref().is_none_or(|store| store.is_unreadable());
+        if self.unread.is_empty() || is_unreadable {
             return;
         }
         for (volume, wish) in std::mem::take(&mut self.unread) {
@@ -262,7 +262,7 @@ impl Loader {
                     found = Some(resumed);
                 }
                 Err(error) => {
-                    if shared.snapshot_store.as_ref().is_some_and(|store| store.trouble().is_some()) {
+                    if shared.snapshot_store.as_ref().is_some_and(|store| store.is_unreadable()) {
                         let wish = Wish { zones: Vec::new(), ..wish.clone() };
                         self.unread.insert(volume.to_owned(), wish);
                     }
@@ -631,7 +631,7 @@ mod tests {
         (0..50).for_each(|block| writer.push(block, USED_AGAIN).unwrap());
         let store = shared.snapshot_store.as_ref().unwrap();
         let (bytes, kept) = (writer.finish(), snapshots.clone());
-        store.ask(shared, move |store| store.write(&header, &bytes, 0, &kept)).unwrap();
+        store.write(shared, move |store| store.write(&header, &bytes, 0, &kept)).unwrap();
         shared.appliance.set_quota("a", Bytes::mib(1)).unwrap();
         let wait = |what: &str, done: &dyn Fn() -> bool| {
             let deadline = Instant::now() + Duration::from_secs(20);

@@ -132,7 +132,7 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
         // So that it is told from the start, and that it is over, whether a snapshot is due or not.
         let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
-        if asked.is_none_or(|at| store.trouble().is_some() && at.elapsed() >= config.every) {
+        if asked.is_none_or(|at| store.is_unreadable() && at.elapsed() >= config.every) {
             asked = Some(Instant::now());
             let _ = store.ask(shared, |store| store.newest(VolumeId(0)));
         }
@@ -268,7 +268,7 @@ impl Taker<'_> {
         let epoch = shared.books.leases().and_then(|leases| leases.of(name)).map_or(0, |lease| lease.epoch);
         let (length, config) = (bytes.len(), self.config.clone());
         let write = move |store: &SnapshotStore| store.write(&header, &bytes, epoch, &config);
-        let expired = store.ask(shared, write).map_err(unkept)?;
+        let expired = store.write(shared, write).map_err(unkept)?;
         let before = Before { at: Instant::now(), pulse: *pulse, sequence };
         self.before.insert(name.to_owned(), before);
         shared.snapshot_counters.expired.fetch_add(expired as u64, Ordering::Relaxed);

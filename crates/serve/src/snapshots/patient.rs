@@ -9,7 +9,7 @@ use crate::trouble::Trouble;
 use forebay_units::with_causes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,35 +28,62 @@ pub(crate) struct PatientStore {
     /// It hung at the end: whoever comes now waits no more.
     is_given_up: AtomicBool,
     place: String,
-    trouble: Mutex<Trouble>,
+    troubles: Mutex<Troubles>,
+}
+
+/// What it is asked for: that it can be read says nothing of whether it can be written, as where it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Reading,
+    Writing,
+}
+
+#[derive(Debug, Default)]
+struct Troubles {
+    reading: Trouble,
+    writing: Trouble,
 }
 
 impl PatientStore {
     pub(crate) fn new(store: SnapshotStore) -> PatientStore {
         let place = store.place().to_string();
-        let trouble = Mutex::default();
-        PatientStore { store: Arc::new(store), is_given_up: AtomicBool::new(false), place, trouble }
+        let troubles = Mutex::default();
+        PatientStore { store: Arc::new(store), is_given_up: AtomicBool::new(false), place, troubles }
     }
 
-    /// Why no snapshot can be read or written now; `None` where the last answer was one.
+    /// What is wrong with the store, in words; `None` where what it was asked last was answered.
     pub(crate) fn trouble(&self) -> Option<String> {
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        trouble.told().map(str::to_owned)
+        let troubles = self.troubles();
+        let of = |told: Option<&str>, what: &str| told.map(|error| format!("{what}: {error}"));
+        of(troubles.reading.told(), "they are neither read nor written")
+            .or_else(|| of(troubles.writing.told(), "none is written"))
     }
 
-    /// Notes whether the store is of use, and tells the log.
-    fn note(&self, trouble: Option<String>) {
-        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        match trouble {
-            Some(error) if known.is_news(&error) => {
-                tracing::warn!(
-                    place = self.place,
-                    error,
-                    "snapshots are neither read nor written; it is tried again"
-                );
+    /// Whether it cannot even be read.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.troubles().reading.told().is_some()
+    }
+
+    fn troubles(&self) -> MutexGuard<'_, Troubles> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes whether the store is of this use, and tells the log.
+    fn note(&self, of: Use, trouble: Option<String>) {
+        let mut guard = self.troubles();
+        let Troubles { reading, writing } = &mut *guard;
+        let place = &self.place;
+        match (of, trouble) {
+            (Use::Reading, Some(error)) if reading.is_news(&error) => {
+                tracing::warn!(place, error, "snapshots are neither read nor written; it is tried again");
             }
-            None if known.is_over() => {
-                tracing::info!(place = self.place, "snapshots are read and written again");
+            (Use::Writing, Some(error)) if writing.is_news(&error) => {
+                tracing::warn!(place, error, "no snapshot is taken; it is tried again");
+            }
+            (Use::Reading, None) if reading.is_over() => tracing::info!(place, "snapshots are read again"),
+            // What can be written can be read.
+            (Use::Writing, None) if reading.is_over() | writing.is_over() => {
+                tracing::info!(place, "snapshots are taken again");
             }
             _ => {}
         }
@@ -71,7 +98,19 @@ impl PatientStore {
         shared: &Shared,
         question: impl FnOnce(&SnapshotStore) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask_within(|| shared.stopped_at(), AT_END, question)
+        self.ask_within(Use::Reading, || shared.stopped_at(), AT_END, question)
+    }
+
+    /// The same of what changes the store.
+    ///
+    /// # Errors
+    /// What the store says, or [`StoreError::Hangs`].
+    pub(crate) fn write<T: Send + 'static>(
+        &self,
+        shared: &Shared,
+        question: impl FnOnce(&SnapshotStore) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.ask_within(Use::Writing, || shared.stopped_at(), AT_END, question)
     }
 
     /// The same for whom no answer is of use once the daemon ends.
@@ -83,11 +122,12 @@ impl PatientStore {
         shared: &Shared,
         question: impl FnOnce(&SnapshotStore) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.ask_within(|| shared.stopped_at(), Duration::ZERO, question)
+        self.ask_within(Use::Reading, || shared.stopped_at(), Duration::ZERO, question)
     }
 
     fn ask_within<T: Send + 'static>(
         &self,
+        of: Use,
         stopped_at: impl Fn() -> Option<Instant>,
         at_end: Duration,
         question: impl FnOnce(&SnapshotStore) -> Result<T, StoreError> + Send + 'static,
@@ -107,8 +147,8 @@ impl PatientStore {
             match answers.recv_timeout(LOOK_EVERY) {
                 Ok(answer) => {
                     match &answer {
-                        Ok(_) => self.note(None),
-                        Err(error) if !error.is_of_one_volume() => self.note(Some(with_causes(error))),
+                        Ok(_) => self.note(of, None),
+                        Err(error) if !error.is_of_one_volume() => self.note(of, Some(with_causes(error))),
                         Err(_) => {}
                     }
                     return answer;
@@ -118,7 +158,7 @@ impl PatientStore {
                     std::panic::resume_unwind(panic);
                 }
                 Err(RecvTimeoutError::Timeout) if began.elapsed() >= LATE => {
-                    self.note(Some(format!("it has not answered for {} s", LATE.as_secs())));
+                    self.note(of, Some(format!("it has not answered for {} s", LATE.as_secs())));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -156,11 +196,11 @@ mod tests {
         let ends = Instant::now() + Duration::from_millis(100);
         let stopped_at = || (Instant::now() >= ends).then_some(ends);
         let at_end = Duration::from_millis(200);
-        let given_up = store.ask_within(stopped_at, at_end, hang(hung)).unwrap_err();
+        let given_up = store.ask_within(Use::Reading, stopped_at, at_end, hang(hung)).unwrap_err();
         assert!(matches!(&given_up, StoreError::Hangs { waited } if *waited >= at_end), "{given_up}");
         assert!(!given_up.is_of_one_volume() && ends.elapsed() >= at_end);
         // Whoever comes behind it does not wait, and asks nothing.
-        let next = store.ask_within(stopped_at, Duration::from_secs(600), |_| Ok(()));
+        let next = store.ask_within(Use::Reading, stopped_at, Duration::from_secs(600), |_| Ok(()));
         assert!(matches!(next, Err(StoreError::Hangs { .. })), "{next:?}");
         drop(go_on);
         // While the daemon serves, an answer may take longer than that.
@@ -169,9 +209,27 @@ mod tests {
             thread::sleep(Duration::from_millis(300));
             Ok(7)
         };
-        assert_eq!(store.ask_within(|| None, at_end, slow).unwrap(), 7);
+        assert_eq!(store.ask_within(Use::Reading, || None, at_end, slow).unwrap(), 7);
         let ended = Instant::now();
-        let dropped = store.ask_within(|| Some(ended), Duration::ZERO, slow);
+        let dropped = store.ask_within(Use::Reading, || Some(ended), Duration::ZERO, slow);
         assert!(matches!(dropped, Err(StoreError::Hangs { .. })) && ended.elapsed() < at_end);
+    }
+
+    #[test]
+    fn that_it_can_be_read_does_not_end_that_it_cannot_be_written() {
+        let store = PatientStore::new(SnapshotStore::new(SnapshotPlace::Folder("full".into())));
+        let refused =
+            || Err::<(), _>(StoreError::from(std::io::Error::from(std::io::ErrorKind::PermissionDenied)));
+        let ask = |of, ok: bool| {
+            let _ = store.ask_within(of, || None, AT_END, move |_| if ok { Ok(()) } else { refused() });
+            (store.trouble().map(|told| told.split(':').next().unwrap().to_owned()), store.is_unreadable())
+        };
+        let (unwritten, unread) =
+            ("none is written".to_owned(), "they are neither read nor written".to_owned());
+        assert_eq!(ask(Use::Writing, false), (Some(unwritten.clone()), false));
+        assert_eq!(ask(Use::Reading, true), (Some(unwritten.clone()), false));
+        assert_eq!(ask(Use::Reading, false), (Some(unread), true));
+        assert_eq!(ask(Use::Reading, true), (Some(unwritten), false));
+        assert_eq!(ask(Use::Writing, true), (None, false));
     }
 }

@@ -339,7 +339,7 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         lines.push(format!("! no reservation stands: {trouble}"));
     }
     if let Some(trouble) = status.snapshots.as_ref().and_then(|kept| kept.trouble.as_ref()) {
-        lines.push(format!("! snapshots are neither read nor written, which is tried again: {trouble}"));
+        lines.push(format!("! snapshots, which are tried again: {trouble}"));
     }
     if let Some(kept) = status.snapshots.as_ref().filter(|kept| kept.failed > 0) {
         let snapshots = if kept.failed == 1 { "snapshot" } else { "snapshots" };
