@@ -340,8 +340,9 @@ fn a_signal_leaves_no_part_of_a_file() {
     let folder = folder();
     let requests: Vec<_> = (0..20_000u64).map(|at| (at, 0, true, at * 4096, 4096)).collect();
     for signal in [Signal::INT, Signal::TERM] {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_forebay"))
-            .args(["trace", "convert", "-", "-o"])
+        // Who runs in the background of a shell ignores SIGINT, and so would what it starts.
+        let mut child = Command::new("env")
+            .args(["--default-signal=INT", env!("CARGO_BIN_EXE_forebay"), "trace", "convert", "-", "-o"])
             .arg(folder.path().join("copy.fbt"))
             .stdin(Stdio::piped())
             .spawn()
