@@ -6,7 +6,7 @@
 use crate::config::{CacheConfig, VolumeConfig};
 use crate::daemon::Shared;
 use crate::loading::{self, LoadChoice, PrewarmError};
-use crate::objects;
+use crate::objects::{self, Object};
 use forebay_appliance::{CommandError, Drained};
 use forebay_control::prewarm::{Entry, LoadScore};
 use forebay_units::{ByteRange, Bytes};
@@ -97,7 +97,7 @@ struct QuotaOrder {
 #[serde(deny_unknown_fields)]
 struct PrewarmOrder {
     #[serde(default)]
-    ranges: Option<Vec<RangeOrder>>,
+    ranges: Option<Vec<Object<RangeOrder>>>,
     #[serde(default)]
     bytes_per_second: Option<u64>,
     #[serde(default)]
@@ -216,8 +216,8 @@ pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Valu
     // What passes the end of the address space is nothing that could be loaded; the volume's end is looked at where its size is known.
     let ranges: Vec<ByteRange> = ranges
         .iter()
-        .filter(|range| range.length > 0 && range.offset.checked_add(range.length).is_some())
-        .map(|range| ByteRange::new(range.offset, range.length))
+        .filter(|Object(range)| range.length > 0 && range.offset.checked_add(range.length).is_some())
+        .map(|Object(range)| ByteRange::new(range.offset, range.length))
         .collect();
     let count = ranges.len();
     shared.books.loads().ranges(volume, ranges, rate, insertion);

@@ -453,7 +453,7 @@ fn an_order_that_is_a_list_is_refused() {
     ] {
         let stream = UnixStream::connect(folder.path().join("http.sock")).unwrap();
         let (status, answer) = ask(stream, method, &format!("/api/v1/{path}"), body);
-        let told = answer.contains("an array, expected an object with ");
+        let told = answer.contains("invalid type: sequence, expected an object at line 1");
         assert!(status == 400 && told, "{method} {path} {body}: {status} {answer}");
     }
     let status = daemon.status();
