@@ -273,6 +273,10 @@ impl Origin for Recorder {
     fn is_settled(&self) -> bool {
         self.inner.is_settled()
     }
+
+    fn abandon(&self) {
+        self.inner.abandon();
+    }
 }
 
 /// What the trace format calls an operation; a question about block status moves no data, and is none of a trace's.
