@@ -22,5 +22,7 @@ mod prometheus;
 mod reservations;
 #[path = "serve/routes.rs"]
 mod routes;
+#[path = "serve/snapshots.rs"]
+mod snapshots;
 #[path = "serve/support.rs"]
 mod support;

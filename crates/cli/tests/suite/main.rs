@@ -31,6 +31,7 @@ mod secured;
 mod serve;
 mod sim;
 mod simulate;
+mod simulated_plan;
 mod support;
 mod tools;
 mod trace;

@@ -189,7 +189,7 @@ fn what_is_impure_is_found_where_it_ships_and_nowhere_else() {
     );
     write(
         "deep/deeper.rs",
-        "impl A { fn h() { assert!(std::env::args().count() > 1, \"std::fs {}\", 1); eprintln!() } #[cfg(test)] fn i() { std::fs::read(\"\"); } }\nfn j() -> std::fs::File { todo!() }",
+        "impl A { fn h() { assert!(std::env::args().count() > 1, \"std::fs {}\", 1); eprintln!() } #[cfg(test)] fn i() { std::fs::read(\"\"); } }\nfn j() -> std::fs::File { panic!() }",
     );
     let mut found: Vec<String> = impurities(&folder.join("lib.rs"))
         .iter()
