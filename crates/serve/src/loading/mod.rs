@@ -17,7 +17,7 @@ use crate::clock::unix_ms;
 use crate::config::VolumeConfig;
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision};
-use crate::snapshots::{Series, SnapshotConfig, USED_AGAIN, identity};
+use crate::snapshots::{Series, SnapshotConfig, StoreError, USED_AGAIN, identity};
 use book::{LoadPlan, LoadSpeed, Wish};
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{PrewarmPlan, PrewarmProgress, VolumePulse};
@@ -262,11 +262,12 @@ impl Loader {
                     found = Some(resumed);
                 }
                 Err(error) => {
-                    if shared.snapshot_store.as_ref().is_some_and(|store| store.is_unreadable()) {
+                    // Not by whether it can be read by now: then nobody would take the wish up.
+                    if matches!(&error, ResumeError::Unread { source, .. } if !source.is_of_one_volume()) {
                         let wish = Wish { zones: Vec::new(), ..wish.clone() };
                         self.unread.insert(volume.to_owned(), wish);
                     }
-                    tracing::warn!(volume, error, "snapshots are not looked at");
+                    tracing::warn!(volume, error = with_causes(&error), "snapshots are not looked at");
                 }
             }
         }
@@ -386,6 +387,15 @@ struct Resumed {
     facts: Vec<Fact>,
 }
 
+/// Why nothing is known of a volume's snapshots.
+#[derive(Debug, Error)]
+enum ResumeError {
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    #[error("cannot read `{place}`")]
+    Unread { place: String, source: Box<StoreError> },
+}
+
 /// Reads the snapshots of a volume, scores their blocks, and has it decided what of them is loaded. A person who `asked` gets all there is room for.
 fn resume(
     shared: &Shared,
@@ -394,14 +404,17 @@ fn resume(
     block_size: BlockSize,
     mut rules: WarmupRules,
     asked: bool,
-) -> Result<Resumed, String> {
-    let seen = shared.appliance.observe(volume, false).map_err(|error| with_causes(&error))?;
+) -> Result<Resumed, ResumeError> {
+    let seen = shared.appliance.observe(volume, false)?;
     let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
     let now_unix_s = unix_ms().max(0) as u64 / 1000;
     let (identity, of) = (identity(volume, &seen.origin), config.clone());
     let series = store
         .ask_while_serving(shared, move |store| store.read(identity, block_size.bytes(), &of, now_unix_s))
-        .map_err(|error| format!("cannot read `{}`: {}", config.place, with_causes(&error)))?;
+        .map_err(|source| ResumeError::Unread {
+            place: config.place.to_string(),
+            source: Box::new(source),
+        })?;
     let Series { snapshots, refused } = series;
     shared.snapshot_counters.used.fetch_add(snapshots.len() as u64, Ordering::Relaxed);
     shared.snapshot_counters.refused.fetch_add(refused.len() as u64, Ordering::Relaxed);

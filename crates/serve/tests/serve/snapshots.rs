@@ -89,6 +89,8 @@ fn a_place_that_is_absent_at_the_start_is_told_and_taken_up_when_it_comes() {
         assert_eq!(daemon.explain("disk").unwrap().snapshots_trouble, trouble());
         let metrics = daemon.metrics();
         assert!(metrics.contains("forebay_snapshots_unavailable 1\n"), "{place}: {metrics}");
+        // Who loads at the start has looked, too, and found nothing.
+        std::thread::sleep(Duration::from_secs(1));
         std::fs::rename(&away, &path).unwrap();
         let loaded = || daemon.status().volumes[0].prewarm.clone().map_or(0, |prewarm| prewarm.loaded_bytes);
         eventually("it is loaded", SOON, || loaded() == 64 * BLOCK);
