@@ -3,17 +3,15 @@
 //! For who asks from threads that have other things to do than to drive a ring. It is not a queue: what is handed over is submitted as soon as the thread
 //! runs, and bounded by the origin inside.
 
+use crate::layer::Layer;
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginRequest, OriginTraits, Unflushed};
-use crate::statistics::OriginStatistics;
-use forebay_nbd::{RunId, StorageId};
+use crate::request::{CompletionSink, Origin, OriginRequest};
 use forebay_ring::{RingRefused, ThreadRing};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::time::Timespec;
-use std::fs::Metadata;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -129,16 +127,16 @@ fn work(origin: &dyn Origin, shared: &Shared, events: &OwnedFd, told: &Sender<Re
     }
 }
 
-impl Origin for OnRing {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for OnRing {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
-        self.submit_all(&mut std::iter::once(request), sink);
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        self.pass_all(&mut std::iter::once(request), sink);
     }
 
-    fn submit_all(&self, requests: &mut dyn Iterator<Item = OriginRequest>, sink: &Arc<dyn CompletionSink>) {
+    fn pass_all(&self, requests: &mut dyn Iterator<Item = OriginRequest>, sink: &Arc<dyn CompletionSink>) {
         let was_empty = {
             let mut inbox = locked(&self.shared.inbox);
             let was_empty = inbox.requests.is_empty();
@@ -152,48 +150,8 @@ impl Origin for OnRing {
         requests.for_each(|request| self.inner.submit(request, sink));
     }
 
-    fn describe(&self) -> String {
-        self.inner.describe()
-    }
-
-    fn statistics(&self) -> OriginStatistics {
-        self.inner.statistics()
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
+    fn describe_over(&self, inner: &str) -> String {
+        inner.to_owned()
     }
 }
 

@@ -1,16 +1,14 @@
 //! Holds requests back for a while before they go on.
 
-use super::{HELD_MAX, pass_on, pass_on_at};
+use super::{HELD_MAX, Layer, pass_on, pass_on_at, with_counts};
 use crate::pending::Counters;
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Unflushed};
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
-use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::fs::Metadata;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -64,12 +62,12 @@ impl Delay {
     }
 }
 
-impl Origin for Delay {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for Delay {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         let Some(pending) = self.counters.admit(request.id, sink) else {
             return;
         };
@@ -80,56 +78,11 @@ impl Origin for Delay {
         pass_on_at(&self.timer, Instant::now() + delay, &self.inner, request, pending);
     }
 
-    fn describe(&self) -> String {
-        format!("delay over {}", self.inner.describe())
+    fn describe_over(&self, inner: &str) -> String {
+        format!("delay over {inner}")
     }
 
-    fn statistics(&self) -> OriginStatistics {
-        let mut own = OriginStatistics::default();
-        self.counters.add_to(&mut own);
-        let inner = self.inner.statistics();
-        // A request counts once: what the layer was given, with what only the layers beneath refused.
-        OriginStatistics { refused: own.refused + inner.refused, ..with_counts(inner, &own) }
+    fn counted(&self, inner: OriginStatistics) -> OriginStatistics {
+        with_counts(inner, &self.counters)
     }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
-    }
-}
-
-/// The statistics beneath with the counts of requests seen from the layer.
-pub(super) fn with_counts(inner: OriginStatistics, own: &OriginStatistics) -> OriginStatistics {
-    OriginStatistics { requests: own.requests, errors: own.errors, in_flight: own.in_flight, ..inner }
 }

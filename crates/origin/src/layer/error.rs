@@ -1,17 +1,12 @@
 //! Answers some requests with an error in place of carrying them out.
 
-use super::LayerError;
+use super::{Layer, LayerError};
 use crate::pool::locked;
-use crate::request::{
-    CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits,
-    Unflushed,
-};
+use crate::request::{CompletionSink, Origin, OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use crate::statistics::OriginStatistics;
-use forebay_nbd::{RunId, StorageId};
 use forebay_units::ByteRange;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use std::fs::Metadata;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -108,12 +103,12 @@ impl ErrorInjection {
     }
 }
 
-impl Origin for ErrorInjection {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for ErrorInjection {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         if !self.fails(&request.operation) {
             return self.inner.submit(request, sink);
         }
@@ -123,49 +118,12 @@ impl Origin for ErrorInjection {
         sink.complete(OriginCompletion { id: request.id, result });
     }
 
-    fn describe(&self) -> String {
-        format!("error injection over {}", self.inner.describe())
+    fn describe_over(&self, inner: &str) -> String {
+        format!("error injection over {inner}")
     }
 
-    fn statistics(&self) -> OriginStatistics {
-        let inner = self.inner.statistics();
+    fn counted(&self, inner: OriginStatistics) -> OriginStatistics {
         let injected = self.injected();
         OriginStatistics { requests: inner.requests + injected, errors: inner.errors + injected, ..inner }
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
     }
 }

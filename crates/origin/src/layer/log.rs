@@ -1,13 +1,11 @@
 //! Notes each request and how long it took.
 
+use super::Layer;
 use crate::pool::locked;
 use crate::request::{
-    CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId, OriginTraits,
-    Unflushed,
+    CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
 };
-use crate::statistics::OriginStatistics;
-use forebay_nbd::{RunId, StorageId};
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -194,12 +192,12 @@ impl CompletionSink for Note {
     }
 }
 
-impl Origin for Log {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for Log {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         let range = request.operation.range();
         let note: Arc<dyn CompletionSink> = Arc::new(Note {
             sink: Arc::clone(sink),
@@ -220,47 +218,7 @@ impl Origin for Log {
         self.inner.submit(request, &note);
     }
 
-    fn describe(&self) -> String {
-        format!("log over {}", self.inner.describe())
-    }
-
-    fn statistics(&self) -> OriginStatistics {
-        self.inner.statistics()
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
+    fn describe_over(&self, inner: &str) -> String {
+        format!("log over {inner}")
     }
 }

@@ -1,15 +1,12 @@
 //! Limits requests and bytes per second.
 
-use super::delay::with_counts;
-use super::{HELD_MAX, LayerError, pass_on, pass_on_at};
+use super::{HELD_MAX, Layer, LayerError, pass_on, pass_on_at, with_counts};
 use crate::pending::Counters;
 use crate::pool::locked;
-use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest, OriginTraits, Unflushed};
+use crate::request::{CompletionSink, Origin, OriginOperation, OriginRequest};
 use crate::statistics::OriginStatistics;
 use crate::timer::Timer;
-use forebay_nbd::{RunId, StorageId};
 use forebay_units::Nanos;
-use std::fs::Metadata;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -118,12 +115,12 @@ impl Rate {
     }
 }
 
-impl Origin for Rate {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for Rate {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         let Some(pending) = self.counters.admit(request.id, sink) else {
             return;
         };
@@ -135,51 +132,12 @@ impl Origin for Rate {
         pass_on_at(&self.timer, self.started + Duration::from_secs_f64(at), &self.inner, request, pending);
     }
 
-    fn describe(&self) -> String {
-        format!("rate limit over {}", self.inner.describe())
+    fn describe_over(&self, inner: &str) -> String {
+        format!("rate limit over {inner}")
     }
 
-    fn statistics(&self) -> OriginStatistics {
-        let mut own = OriginStatistics::default();
-        self.counters.add_to(&mut own);
-        let inner = self.inner.statistics();
-        OriginStatistics { refused: own.refused + inner.refused, ..with_counts(inner, &own) }
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
+    fn counted(&self, inner: OriginStatistics) -> OriginStatistics {
+        with_counts(inner, &self.counters)
     }
 }
 

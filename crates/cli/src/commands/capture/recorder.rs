@@ -6,15 +6,14 @@
 //!
 //! It is *not* the client's own view where the data path changes requests: see [`super`] for what differs.
 
-use forebay_nbd::{RunId, StorageId};
+use forebay_origin::layer::Layer;
 use forebay_origin::{
     CompletionSink, Origin, OriginCompletion, OriginOperation, OriginRequest, OriginRequestId,
-    OriginStatistics, OriginTraits, Unflushed,
 };
 use forebay_trace::{ForebayWriter, Operation, Request, ThreadNumber, VolumeIndex};
 use forebay_units::Nanos;
 use std::collections::VecDeque;
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -195,12 +194,12 @@ fn write<W: Write>(
     Ok((recorded, writer.finish()?))
 }
 
-impl Origin for Recorder {
-    fn traits(&self) -> OriginTraits {
-        self.inner.traits()
+impl Layer for Recorder {
+    fn inner(&self) -> &dyn Origin {
+        &*self.inner
     }
 
-    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+    fn pass(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
         let Some(operation) =
             operation(&request.operation).filter(|_| self.shared.is_on.load(Ordering::Acquire))
         else {
@@ -234,48 +233,8 @@ impl Origin for Recorder {
         self.inner.submit(request, &watch);
     }
 
-    fn describe(&self) -> String {
-        format!("{}, recorded", self.inner.describe())
-    }
-
-    fn statistics(&self) -> OriginStatistics {
-        self.inner.statistics()
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn storage(&self) -> Option<StorageId> {
-        self.inner.storage()
-    }
-
-    fn metadata(&self) -> Option<Metadata> {
-        self.inner.metadata()
-    }
-
-    fn keeper(&self, own: RunId) -> Option<RunId> {
-        self.inner.keeper(own)
-    }
-
-    fn refused_for(&self) -> Option<std::time::Duration> {
-        self.inner.refused_for()
-    }
-
-    fn unflushed(&self) -> Option<Unflushed> {
-        self.inner.unflushed()
-    }
-
-    fn inherit(&self, unflushed: Unflushed) {
-        self.inner.inherit(unflushed);
-    }
-
-    fn is_settled(&self) -> bool {
-        self.inner.is_settled()
-    }
-
-    fn abandon(&self) {
-        self.inner.abandon();
+    fn describe_over(&self, inner: &str) -> String {
+        format!("{inner}, recorded")
     }
 }
 
