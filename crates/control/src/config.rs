@@ -107,6 +107,7 @@ impl ControlConfig {
         let ControlConfig { conformance, violation, interference, cacheability, .. } = self;
         let ControlConfig { feedback, warmup, removal, foresight, .. } = self;
         const ONE: &str = "a whole number of at least 1";
+        const COUNT: &str = "a whole number from 1 to 1048576";
         let grow_after = feedback.grow_after;
         let rules: &[(&'static str, f64, Range)] = &[
             (
@@ -133,7 +134,7 @@ impl ControlConfig {
             (
                 "interference.history_min",
                 interference.history_min as f64,
-                Count(4, "a whole number of at least 4"),
+                Count(4, "a whole number from 4 to 1048576"),
             ),
             (
                 "interference.lag_max",
@@ -157,17 +158,17 @@ impl ControlConfig {
                     "a number above 0 and at most 100",
                 ),
             ),
-            ("feedback.grow_after", feedback.grow_after as f64, Count(1, ONE)),
+            ("feedback.grow_after", feedback.grow_after as f64, Count(1, COUNT)),
             (
                 "feedback.shrink_after",
                 feedback.shrink_after as f64,
-                Count(grow_after, "a whole number of at least `feedback.grow_after`"),
+                Count(grow_after, "a whole number from `feedback.grow_after` to 1048576"),
             ),
             ("feedback.gain", feedback.gain, Positive),
             ("feedback.growth_max", feedback.growth_max, Positive),
             ("feedback.shrink_max", feedback.shrink_max, Part),
             ("feedback.dead_band", feedback.dead_band, Share),
-            ("feedback.guard_max", feedback.guard_max as f64, Count(1, ONE)),
+            ("feedback.guard_max", feedback.guard_max as f64, Count(1, COUNT)),
             (
                 "feedback.model_first_share",
                 feedback.model_first_share,
@@ -191,7 +192,7 @@ impl ControlConfig {
             ("warmup.cache_share_max", warmup.cache_share_max, Ratio),
             ("warmup.hit_ratio_min", warmup.hit_ratio_min, Ratio),
             ("warmup.spared_min", warmup.spared_min, Ratio),
-            ("removal.sustained", removal.sustained as f64, Count(1, ONE)),
+            ("removal.sustained", removal.sustained as f64, Count(1, COUNT)),
             ("removal.low_load_share", removal.low_load_share, Ratio),
             (
                 "removal.excess_without_max",
@@ -234,9 +235,9 @@ impl ControlConfig {
                     "a whole number from 1 to `history_intervals`",
                 ),
             ),
-            ("analyses_max", self.analyses_max as f64, Count(1, ONE)),
-            ("neighbours_max", self.neighbours_max as f64, Count(1, ONE)),
-            ("retry_after", self.retry_after as f64, Count(1, ONE)),
+            ("analyses_max", self.analyses_max as f64, Count(1, COUNT)),
+            ("neighbours_max", self.neighbours_max as f64, Count(1, COUNT)),
+            ("retry_after", self.retry_after as f64, Count(1, COUNT)),
             ("spare_share", self.spare_share, Ratio),
             ("hit_latency_ns", self.hit_latency_ns as f64, Only(self.hit_latency_ns > 0, ONE)),
             (

@@ -45,7 +45,9 @@ pub use controller::{
 };
 pub use decision::{Action, Alternative, Decision, DecisionKind, Fact, FactValue, StepOutcome, ZoneRange};
 pub use inventory::{HostId, HostSpec, OriginId, OriginSpec, VolumeId, VolumeSpec, VolumeSpecError};
-pub use objective::{Objective, ObjectiveError, Operations, Statistic, StatisticError, Target};
+pub use objective::{
+    Objective, ObjectiveError, Operations, StatedError, StatedObjective, Statistic, StatisticError, Target,
+};
 pub use observation::{
     CacheObservation, HostObservation, Observation, OriginObservation, VolumeObservation, ZoneHeat,
 };

@@ -2,6 +2,10 @@
 //!
 //! An objective is data; whether it is kept is decided in `conformance` and `violation`.
 
+mod stated;
+
+pub use stated::{LATENCY_MAX, StatedError, StatedObjective, TARGETS, WINDOW_MAX, WINDOW_MIN};
+
 use crate::plain;
 use forebay_units::Nanos;
 use forebay_workload::LatencyHistogram;
@@ -10,8 +14,9 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The highest floor, and the highest weight (ours): sums of what volumes miss, each by its weight, stay numbers.
-const IOPS_MAX: f64 = 1e9;
-const WEIGHT_MAX: f64 = 1e6;
+pub const IOPS_MAX: f64 = 1e9;
+/// See [`IOPS_MAX`].
+pub const WEIGHT_MAX: f64 = 1e6;
 
 /// Which requests an objective is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,8 @@
 //! What a volume of a fleet was promised, with the keys that the daemon's configuration has.
 
 use super::tables::{VolumeTable, parsed_option};
-use forebay_control::{Objective, Operations, Statistic, Target};
+use forebay_control::objective::TARGETS;
+use forebay_control::{Objective, Operations, StatedError, StatedObjective, Statistic, Target};
 use forebay_units::{Bytes, Nanos};
 use serde::Deserialize;
 
@@ -45,58 +46,27 @@ type Wrong = (Option<&'static str>, String, String);
 
 impl ObjectiveTable {
     /// The objective as the controller has it.
-    pub(super) fn objective(&self, interval: Nanos) -> Result<Objective, Wrong> {
-        let operations = self.operations;
-        let target = match (self.latency, self.iops, self.bandwidth_per_second) {
-            (Some(at_most), None, None) => {
-                let statistic = self.statistic.as_deref().unwrap_or("mean");
-                let wrong = |_| {
-                    let expected = "`mean`, or a percentile as in `p95`".to_owned();
-                    (Some("statistic"), format!("`{statistic}`"), expected)
-                };
-                let statistic: Statistic = statistic.parse().map_err(wrong)?;
-                Target::Latency { statistic, at_most, operations }
-            }
-            (None, Some(at_least), None) => Target::IopsFloor { at_least, operations },
-            (None, None, Some(bytes)) => Target::BandwidthFloor { at_least: bytes.as_f64(), operations },
-            _ => {
-                let found = "none or several of `latency`, `iops` and `bandwidth_per_second`".to_owned();
-                return Err((None, found, "one of them".to_owned()));
-            }
+    pub(super) fn objective(&self, interval: Nanos) -> Result<Objective, StatedError> {
+        let stated = StatedObjective {
+            latency: self.latency,
+            statistic: self.statistic.as_deref(),
+            iops: self.iops,
+            bandwidth_per_second: self.bandwidth_per_second,
+            operations: Some(self.operations),
+            window: self.window,
+            conforming_share: self.conforming_share,
+            weight: self.weight,
+            priority: self.priority,
         };
-        let objective = Objective::new(target).over(self.window.unwrap_or(interval)).in_whole(interval);
-        Ok(Objective {
-            conforming_share: self.conforming_share.unwrap_or(objective.conforming_share),
-            weight: self.weight.unwrap_or(objective.weight),
-            priority: self.priority.unwrap_or(objective.priority),
-            ..objective
-        })
+        Ok(stated.objective(interval)?.in_whole(interval))
     }
 
     /// Whether it can be judged by what is heard of `volume`.
     pub(super) fn check(&self, volume: &VolumeTable, interval: Nanos) -> Result<(), Wrong> {
-        let wrong =
-            |key: &'static str, found: String, expected: &str| Err((Some(key), found, expected.to_owned()));
-        let objective = self.objective(interval)?;
-        if let (Some(statistic), None) = (&self.statistic, self.latency) {
-            return wrong(
-                "statistic",
-                format!("`{statistic}`"),
-                "none: it has a meaning only with `latency`",
-            );
-        }
-        if let Some(span) = self.latency.filter(|span| *span > Nanos::secs(3_600)) {
-            return wrong("latency", span.to_string(), "at most 1h");
-        }
-        if let Some(span) =
-            self.window.filter(|span| *span < Nanos::millis(100) || *span > Nanos::secs(86_400))
-        {
-            return wrong("window", span.to_string(), "100ms to 1d");
-        }
-        if let Err(error) = objective.check() {
-            let key = if error.field == "bandwidth" { "bandwidth_per_second" } else { error.field };
-            return wrong(key, error.found.to_string(), error.expected);
-        }
+        let objective = self.objective(interval).map_err(|error| match error {
+            StatedError::Targets { found } => (None, found, TARGETS.to_owned()),
+            StatedError::Key { key, found, expected } => (Some(key), found, expected.to_owned()),
+        })?;
         if let Some(key) = unvouched(objective.target, volume) {
             let found =
                 "a floor where counters do not tell who is held back from who asks for no more".to_owned();
@@ -213,16 +183,19 @@ mod tests {
         for (objective, told) in [
             (
                 "",
-                "`objective[0]`: none or several of `latency`, `iops` and `bandwidth_per_second`, expected one of them",
+                "`objective[0]`: none of them is there, expected exactly one of `latency`, `iops` and `bandwidth_per_second`",
             ),
-            ("iops = 1\nbandwidth_per_second = \"1MiB\"", "expected one of them"),
+            (
+                "iops = 1\nbandwidth_per_second = \"1MiB\"",
+                "`iops` and `bandwidth_per_second` are there, expected exactly one of",
+            ),
             (
                 "latency = \"5ms\"\nstatistic = \"p0\"",
                 "`objective[0].statistic`: `p0`, expected `mean`, or a percentile",
             ),
             (
                 "iops = 1\nstatistic = \"mean\"",
-                "`objective[0].statistic`: `mean`, expected none: it has a meaning only",
+                "`objective[0].statistic`: `mean`, expected it only beside `latency`",
             ),
             (
                 "iops = 1\noperations = \"trims\"",

@@ -284,7 +284,7 @@ weight = 0
             "29 volume[1].block_size: 7KiB, expected a power of two",
             "32 objective[0].iops: -1, expected a number above 0",
             "35 objective[1].latency: `5`, expected a text in quotes",
-            "38 objective[2].latency: 0, expected a span above 0",
+            "38 objective[2].latency: 0s, expected a span above 0",
         ];
         let told = told(text);
         for expected in expected {

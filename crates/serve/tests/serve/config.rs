@@ -246,7 +246,7 @@ fn every_mistake_is_told_with_its_line_and_key() {
         (
             format!("{HEAD}{VOLUME}[volume.objective]\nlatency = \"5ms\"\nstatistic = \"p101\"\n"),
             "7 volume[0].objective[0].statistic",
-            "not a statistic",
+            "`p101`: expected `mean`, or a percentile as in `p95`",
         ),
         (format!("{HEAD}{VOLUME}block_size = \"5000\"\n"), "5 volume[0].block_size", ""),
         (

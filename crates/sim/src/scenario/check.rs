@@ -8,7 +8,7 @@ use super::{
 use crate::outcome::{IntervalRow, OriginRow, WindowRow};
 use crate::tier::TierRow;
 use forebay_control::eafc::EafcRules;
-use forebay_control::{ControlConfig, Operations, Target};
+use forebay_control::{ControlConfig, Operations, StatedError, Target};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Serialize;
@@ -532,34 +532,10 @@ impl Scenario {
             let problem = "is no volume of this scenario";
             return Err(ScenarioError::Name { key: key("volume"), name: table.volume.clone(), problem });
         };
-        let numbers = [table.latency.is_some(), table.iops.is_some(), table.bandwidth_per_second.is_some()];
-        match numbers.iter().filter(|&&there| there).count() {
-            0 => {
-                let because = "an objective (exactly one of `latency`, `iops` and `bandwidth_per_second`)";
-                return missing(promise.key.clone(), "latency", because);
-            }
-            1 => {}
-            several => {
-                let expected = "exactly one of `latency`, `iops` and `bandwidth_per_second`";
-                return out_of_range(promise.key.clone(), format!("{several} targets"), expected);
-            }
-        }
-        let Some(objective) = table.objective() else {
-            let found = table.statistic.clone().unwrap_or_default();
-            return out_of_range(key("statistic"), found, "`mean` or a percentile as in `p95`");
-        };
-        if table.statistic.is_some() && table.latency.is_none() {
-            out_of_range(key("statistic"), "this key", "only beside `latency`")?;
-        }
-        objective.check().map_err(|source| ScenarioError::Objective { key: promise.key.clone(), source })?;
-        if let Some(found) = table.latency.filter(|found| *found > Nanos::secs(3_600)) {
-            out_of_range(key("latency"), found, "at most 1 h")?;
-        }
-        if let Some(found) =
-            table.window.filter(|found| !(Nanos::millis(100)..=Nanos::secs(86_400)).contains(found))
-        {
-            out_of_range(key("window"), found, "100 ms to 1 d")?;
-        }
+        let objective = table.objective().map_err(|source| match source {
+            StatedError::Key { key: of, .. } => ScenarioError::Objective { key: key(of), source },
+            StatedError::Targets { .. } => ScenarioError::Objective { key: promise.key.clone(), source },
+        })?;
         if table.until.is_some_and(|until| until <= table.from) {
             out_of_range(key("until"), table.until.unwrap_or_default(), "later than `from`")?;
         }
@@ -609,7 +585,7 @@ impl Scenario {
         let intervals = self.duration.0 / self.cache.interval.0;
         let (volumes, origins) = (self.volume.len() as u64, self.origin.len() as u64);
         let windows = |promise: Promise| {
-            let objective = promise.table.objective()?.in_whole(self.cache.interval);
+            let objective = promise.table.objective().ok()?.in_whole(self.cache.interval);
             let until = promise.table.until.unwrap_or(self.duration).min(self.duration);
             Some(until.saturating_since(promise.table.from).0 / objective.window.0)
         };

@@ -1,6 +1,6 @@
 //! Why a scenario is refused.
 
-use forebay_control::ObjectiveError;
+use forebay_control::StatedError;
 use forebay_units::{Bytes, Nanos};
 use std::fmt::Display;
 
@@ -44,7 +44,7 @@ pub enum ScenarioError {
         /// Which table.
         key: String,
         /// What is wrong with it.
-        source: ObjectiveError,
+        source: StatedError,
     },
     /// An objective that nothing could keep.
     #[error("{bound} cannot be kept: {because} takes {least}")]

@@ -28,7 +28,7 @@ pub use reservation::ReservationTable;
 pub use tier::{TierTable, TierUse, TierWrites};
 
 use forebay_control::eafc::EafcRules;
-use forebay_control::{ControlConfig, Objective, Operations, Statistic, Target};
+use forebay_control::{ControlConfig, Objective, Operations, StatedError, StatedObjective, Target};
 use forebay_policy::PolicyKind;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
@@ -393,25 +393,23 @@ impl ObjectiveTable {
         }
     }
 
-    /// The objective as the controller has it; `None` where the number is missing or there are several.
-    pub fn objective(&self) -> Option<Objective> {
-        let operations = self.operations;
-        let target = match (self.latency, self.iops, self.bandwidth_per_second) {
-            (Some(at_most), None, None) => {
-                let statistic = self.statistic.as_deref().map_or(Ok(Statistic::Mean), str::parse);
-                Target::Latency { statistic: statistic.ok()?, at_most, operations }
-            }
-            (None, Some(at_least), None) => Target::IopsFloor { at_least, operations },
-            (None, None, Some(bytes)) => Target::BandwidthFloor { at_least: bytes.as_f64(), operations },
-            _ => return None,
+    /// The objective as the controller has it.
+    ///
+    /// # Errors
+    /// [`StatedError`] for what is wrong with its keys.
+    pub fn objective(&self) -> Result<Objective, StatedError> {
+        let stated = StatedObjective {
+            latency: self.latency,
+            statistic: self.statistic.as_deref(),
+            iops: self.iops,
+            bandwidth_per_second: self.bandwidth_per_second,
+            operations: Some(self.operations),
+            window: self.window,
+            conforming_share: self.conforming_share,
+            weight: Some(self.weight),
+            priority: Some(self.priority),
         };
-        Some(Objective {
-            window: self.window.unwrap_or(Objective::WINDOW),
-            conforming_share: self.conforming_share.unwrap_or(Objective::CONFORMING_SHARE),
-            weight: self.weight,
-            priority: self.priority,
-            ..Objective::new(target)
-        })
+        stated.objective(Objective::WINDOW)
     }
 }
 
@@ -520,7 +518,7 @@ mod tests {
         for objective in all {
             let objective = Objective { conforming_share: 0.75, weight: 3.0, priority: 2, ..objective };
             let objective = objective.over(Nanos::secs(30));
-            assert_eq!(ObjectiveTable::of("v", &objective).objective(), Some(objective));
+            assert_eq!(ObjectiveTable::of("v", &objective).objective(), Ok(objective));
         }
     }
 }

@@ -65,11 +65,11 @@ impl Scenario {
                 continue;
             };
             if let Some(message) =
-                table.objective().and_then(|objective| self.below_origin(volume, &objective))
+                table.objective().ok().and_then(|objective| self.below_origin(volume, &objective))
             {
                 flag("latency", message);
             }
-            let Some(objective) = table.objective() else { continue };
+            let Ok(objective) = table.objective() else { continue };
             let stands = table.from..until;
             let floor = self
                 .floor_of_nobody(volume, &objective, &stands)

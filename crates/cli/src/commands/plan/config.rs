@@ -5,7 +5,7 @@
 use crate::document::{Document, Text};
 use crate::failure::Failure;
 use forebay_control::plan::{CacheTiers, FlashTier, PlanOrigin, StorageModel, whole_blocks};
-use forebay_control::{Objective, Operations, Statistic, StatisticError, Target};
+use forebay_control::{Objective, Operations, StatedError, StatedObjective};
 use forebay_trace::{BlockEvent, Format, Ids, ReadAhead, TimeUnit};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use serde::Deserialize;
@@ -163,7 +163,7 @@ struct ObjectiveTable {
     statistic: Option<Spanned<String>>,
     iops: Option<Spanned<f64>>,
     bandwidth_per_second: Option<Spanned<Text<Bytes>>>,
-    operations: Option<Spanned<String>>,
+    operations: Option<Operations>,
     conforming_share: Option<Spanned<f64>>,
     weight: Option<Spanned<f64>>,
     priority: Option<u8>,
@@ -250,7 +250,7 @@ impl Checker<'_> {
                     .at(&table.volume, format!("there is no volume `{}`", table.volume.get_ref()))
                     .with_hint(format!("the plan's volumes are {}", names.join(", "))));
             };
-            volume.objectives.push(Objective { window, ..self.objective(objective)? });
+            volume.objectives.push(self.objective(objective, window)?);
         }
         let minimums = whole_blocks(volumes.iter().map(|volume| (volume.minimum, block_size)));
         if let Some(budget) = &file.budget
@@ -479,58 +479,34 @@ impl Checker<'_> {
         Ok(volumes)
     }
 
-    fn objective(&self, spanned: &Spanned<ObjectiveTable>) -> Result<Objective, Failure> {
+    fn objective(&self, spanned: &Spanned<ObjectiveTable>, window: Nanos) -> Result<Objective, Failure> {
         let table = spanned.get_ref();
-        let operations = match table.operations.as_ref().map(|word| (word, word.get_ref().as_str())) {
-            None | Some((_, "all")) => Operations::All,
-            Some((_, "reads")) => Operations::Reads,
-            Some((_, "writes")) => Operations::Writes,
-            Some((word, other)) => {
-                return Err(
-                    self.at(word, format!("`{other}` is not a value: expected `all`, `reads` or `writes`"))
-                );
-            }
+        let stated = StatedObjective {
+            latency: table.latency.as_ref().map(|key| key.get_ref().0),
+            statistic: table.statistic.as_ref().map(|key| key.get_ref().as_str()),
+            iops: table.iops.as_ref().map(|key| *key.get_ref()),
+            bandwidth_per_second: table.bandwidth_per_second.as_ref().map(|key| key.get_ref().0),
+            operations: table.operations,
+            window: None,
+            conforming_share: table.conforming_share.as_ref().map(|key| *key.get_ref()),
+            weight: table.weight.as_ref().map(|key| *key.get_ref()),
+            priority: table.priority,
         };
-        if let (Some(statistic), None) = (&table.statistic, &table.latency) {
-            return Err(self.at(statistic, "`statistic` has a meaning only with `latency`"));
-        }
-        let target = match (&table.latency, &table.iops, &table.bandwidth_per_second) {
-            (Some(latency), None, None) => {
-                let at_most = self.span_between(Some(latency), Nanos::ZERO, Nanos(1), Nanos::secs(3_600))?;
-                Target::Latency { statistic: self.statistic(table.statistic.as_ref())?, at_most, operations }
+        stated.objective(window).map_err(|error| match error {
+            StatedError::Targets { .. } => self.document.failure(&spanned.span(), error),
+            StatedError::Key { key, found, expected } => {
+                let place = match key {
+                    "latency" => table.latency.as_ref().map(Spanned::span),
+                    "statistic" => table.statistic.as_ref().map(Spanned::span),
+                    "iops" => table.iops.as_ref().map(Spanned::span),
+                    "bandwidth_per_second" => table.bandwidth_per_second.as_ref().map(Spanned::span),
+                    "conforming_share" => table.conforming_share.as_ref().map(Spanned::span),
+                    _ => table.weight.as_ref().map(Spanned::span),
+                };
+                let message = format!("{found}, expected {expected}");
+                self.document.failure(&place.unwrap_or_else(|| spanned.span()), message)
             }
-            (None, Some(iops), None) => {
-                let at_least =
-                    self.number(Some(iops), 0.0, "above 0, at most 1e9", |iops| iops > 0.0 && iops <= 1e9)?;
-                Target::IopsFloor { at_least, operations }
-            }
-            (None, None, Some(bandwidth)) if bandwidth.get_ref().0 == Bytes::ZERO => {
-                return Err(self.at(bandwidth, "0 is out of range: expected more than 0 bytes per second"));
-            }
-            (None, None, Some(bandwidth)) => {
-                Target::BandwidthFloor { at_least: bandwidth.get_ref().0.as_f64(), operations }
-            }
-            _ => {
-                return Err(self.document.failure(
-                    &spanned.span(),
-                    "an objective has exactly one of `latency`, `iops` and `bandwidth_per_second`",
-                ));
-            }
-        };
-        let objective = Objective::new(target);
-        let share = table.conforming_share.as_ref();
-        let in_range = |share: f64| share > 0.0 && share <= 1.0;
-        let conforming_share =
-            self.number(share, objective.conforming_share, "above 0, at most 1", in_range)?;
-        let weight = table.weight.as_ref();
-        let weight =
-            self.number(weight, 1.0, "above 0, at most 1e6", |weight| weight > 0.0 && weight <= 1e6)?;
-        Ok(Objective { conforming_share, weight, priority: table.priority.unwrap_or(0), ..objective })
-    }
-
-    fn statistic(&self, word: Option<&Spanned<String>>) -> Result<Statistic, Failure> {
-        let Some(word) = word else { return Ok(Statistic::Mean) };
-        word.get_ref().parse().map_err(|error: StatisticError| self.at(word, error.to_string()))
+        })
     }
 
     /// A name that is not empty and not taken.

@@ -5,7 +5,8 @@ use super::super::problem::Finding;
 use super::super::reader::{Table, TextOr};
 use super::super::{CacheConfig, DiskBacking, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig};
 use super::{ANY, DAY, FLASH_ADMISSIONS, FileReader, HOUR};
-use forebay_control::{Objective, Operations, Statistic, StatisticError, Target};
+use forebay_control::objective::{IOPS_MAX, LATENCY_MAX, TARGETS, WEIGHT_MAX, WINDOW_MAX, WINDOW_MIN};
+use forebay_control::{Objective, Operations, StatedError, StatedObjective};
 use forebay_nbd::Uri;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
@@ -224,44 +225,37 @@ impl FileReader<'_> {
     }
 
     pub(super) fn objective(&self, table: &Table<'_>, interval: Nanos) -> Option<Objective> {
-        let operations = table
-            .word(
-                "operations",
-                &[("reads", Operations::Reads), ("writes", Operations::Writes), ("all", Operations::All)],
-            )
-            .unwrap_or(Operations::All);
-        let latency = table.span("latency", Nanos(1), HOUR);
-        let iops = table.number("iops", 0.0, false, 1e9);
-        let bandwidth = table.bytes("bandwidth_per_second", Bytes(1), ANY);
-        let statistic = self.statistic(table);
-        let window = table.span("window", Nanos::millis(100), DAY).unwrap_or(interval);
-        let share = table.number("conforming_share", 0.0, false, 1.0).unwrap_or(Objective::CONFORMING_SHARE);
-        let weight = table.number("weight", 0.0, false, 1e6).unwrap_or(1.0);
-        let priority = table.count("priority", 0, 255).map_or(0, |priority| priority as u8);
-        let targets =
-            ["latency", "iops", "bandwidth_per_second"].into_iter().filter(|key| table.has(key)).count();
-        if targets != 1 {
-            let message = "an objective has exactly one of `latency`, `iops` and `bandwidth_per_second`";
-            self.notes.add(Finding::new(table.path.clone(), message));
-            return None;
-        }
-        if table.has("statistic") && !table.has("latency") {
-            table.wrong("statistic", "`statistic` has a meaning only with `latency`");
-        }
-        let target = match (latency, iops, bandwidth) {
-            (Some(at_most), _, _) => Target::Latency { statistic: statistic?, at_most, operations },
-            (_, Some(at_least), _) => Target::IopsFloor { at_least, operations },
-            (_, _, Some(bytes)) => Target::BandwidthFloor { at_least: bytes.as_f64(), operations },
-            _ => return None,
+        let operations = table.word(
+            "operations",
+            &[("reads", Operations::Reads), ("writes", Operations::Writes), ("all", Operations::All)],
+        );
+        let statistic = table.text("statistic");
+        let stated = StatedObjective {
+            latency: table.span("latency", Nanos(1), LATENCY_MAX),
+            statistic: statistic.as_deref(),
+            iops: table.number("iops", 0.0, false, IOPS_MAX),
+            bandwidth_per_second: table.bytes("bandwidth_per_second", Bytes(1), ANY),
+            operations,
+            window: table.span("window", WINDOW_MIN, WINDOW_MAX),
+            conforming_share: table.number("conforming_share", 0.0, false, 1.0),
+            weight: table.number("weight", 0.0, false, WEIGHT_MAX),
+            priority: table.count("priority", 0, 255).map(|priority| priority as u8),
         };
-        Some(Objective { target, window, conforming_share: share, weight, priority })
-    }
-
-    pub(super) fn statistic(&self, table: &Table<'_>) -> Option<Statistic> {
-        let Some(word) = table.text("statistic") else {
-            return (!table.has("statistic")).then_some(Statistic::Mean);
-        };
-        word.parse().map_err(|error: StatisticError| table.wrong("statistic", error.to_string())).ok()
+        match stated.objective(interval) {
+            Ok(objective) => return Some(objective),
+            Err(StatedError::Key { key, found, expected }) => {
+                table.wrong(key, format!("{found}: expected {expected}"));
+            }
+            // The only one may be there, and be wrong, which is told.
+            Err(StatedError::Targets { found }) => {
+                let targets = ["latency", "iops", "bandwidth_per_second"];
+                if targets.into_iter().filter(|key| table.has(key)).count() != 1 {
+                    let message = format!("{found}: expected {TARGETS}");
+                    self.notes.add(Finding::new(table.path.clone(), message));
+                }
+            }
+        }
+        None
     }
 }
 

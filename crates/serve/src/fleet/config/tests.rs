@@ -123,7 +123,7 @@ fn a_file_is_read_and_its_mistakes_are_told() {
         (
             "latency = \"5ms\"",
             "latency = \"0s\"",
-            "line 16, `objective[0].latency`: 0, expected a span above 0",
+            "line 16, `objective[0].latency`: 0s, expected a span above 0",
         ),
         ("latency = \"5ms\"", "latency = \"2h\"", "expected at most 1h"),
         ("latency = \"5ms\"", "iops = -1", "`objective[0].iops`: -1, expected a number above 0"),
