@@ -79,7 +79,7 @@ impl Line {
 /// to `step` beyond what each has in any case.
 ///
 /// Of each origin all caches first grow and shrink together, along the line from the least over the guess to the most; the least of these
-/// with which nothing is missed is then made smaller, one cache after the other, the largest first, as long as that is so. So of one volume
+/// with which nothing is missed, and none that is larger than the guess where that suffices, is then made smaller, one cache after the other, the largest first, as long as that is so. So of one volume
 /// on an origin it is the least there is; of several no cache alone can be smaller.
 /// Volumes on different origins do not meet, so that all origins share runs.
 ///
@@ -136,6 +136,19 @@ pub fn least_sizes(
         ranges.iter().enumerate().map(cache).collect()
     };
     let mut numbers: Vec<(u64, u64)> = lines.iter().map(|line| (0, line.to_guess + line.to_most)).collect();
+    // A little more cache is by chance the worse one at times, and halving passes over sizes that suffice: where the guess does, none that is larger is looked at.
+    if lines.iter().any(|line| line.to_most > 0) {
+        let guesses: Vec<u64> = lines.iter().map(|line| line.to_guess).collect();
+        for ((low, high), (guess, keeps)) in
+            numbers.iter_mut().zip(guesses.iter().zip(keeps(&on_lines(&guesses))?))
+        {
+            if keeps {
+                *high = *guess;
+            } else {
+                *low = (guess + 1).min(*high);
+            }
+        }
+    }
     bisect(&mut numbers, |numbers| keeps(&on_lines(numbers)))?;
     let mut caches = on_lines(&numbers.iter().map(|number| number.1).collect::<Vec<u64>>());
 

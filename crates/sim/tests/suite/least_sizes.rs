@@ -55,6 +55,20 @@ fn of_one_volume_it_is_the_least_of_all_sizes_whatever_was_guessed() {
         assert_eq!(found.caches, [by_hand], "guessed {guess_kib} KiB");
         assert!(keeps_all(&found.outcome) && found.runs <= 9, "{} runs", found.runs);
     }
+    // Below the least by chance, and above what is guessed never.
+    let (mut kept, mut odd) = (0, 0);
+    let near_to_full = small(false, &[("v", Some(34.0))]);
+    for seed in 1..=24 {
+        let keeps =
+            |cache: Bytes| keeps_all(&with_caches(&near_to_full, &Traces::new(), seed, &[cache]).unwrap());
+        if keeps(Bytes::ZERO) {
+            kept += 1;
+            odd += usize::from((1..=64).any(|number| !keeps(Bytes(number * STEP.get()))));
+            let found = least_sizes(&near_to_full, &Traces::new(), seed, &[range(0, 0)], STEP).unwrap();
+            assert_eq!(found.caches, [Bytes::ZERO], "seed {seed}");
+        }
+    }
+    println!("{kept} of 24 seeds keep it without a cache; with {odd} of them a larger one does not");
     // What it has in any case counts, and is kept where nothing is promised.
     let more = by_hand + Bytes::mib(1);
     let fixed = SizeRange { least: more, guess: more, most: Bytes::mib(4) };
