@@ -107,6 +107,8 @@ pub(super) struct Grant {
     pub(super) tried: Option<u64>,
     /// It is of memory that nobody wants.
     pub(super) is_spare: bool,
+    /// Its size is the controller's own, found for a promise, and not what another controller or a person gave it.
+    pub(super) is_own: bool,
 }
 
 impl Grant {
@@ -149,6 +151,7 @@ impl Grant {
             limited_until: 0,
             tried: None,
             is_spare: false,
+            is_own: false,
         }
     }
 

@@ -254,6 +254,7 @@ impl Controller {
         let fill = fill_intervals(blocks.saturating_sub(before), fill_rate);
         grant.changed(blocks, fill, usize::from(overloaded), ratio);
         (grant.wanted, grant.kept_after, grant.is_spare) = (wanted, kept_after, is_spare);
+        grant.is_own = true;
         if grant.serve(&serves) {
             grant.rate_at_grant = load;
             grant.removal = Default::default();
@@ -349,6 +350,7 @@ impl Controller {
         let assumed = || Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645), step);
         let grant = volume.grant.get_or_insert_with(assumed);
         grant.changed(blocks, 0, 0, None);
+        grant.is_own = false;
         grant.serve(&[id]);
     }
 

@@ -15,8 +15,7 @@ impl Controller {
     pub(super) fn removal(&mut self, id: VolumeId, scenes: &mut Scenes) -> Option<Change> {
         let ask = (self.step + u64::from(id.0)).is_multiple_of(REMOVAL_EVERY);
         let (served, share) = self.needing(id)?;
-        // Who has memory of its own may have been given a cache by hand; on hosts caches are there for a promise alone.
-        let is_unpromised = !self.hosts.is_empty() && !self.is_promised(&served);
+        let is_unpromised = self.is_for_promises(id) && !self.is_promised(&served);
         let without = ask.then(|| self.without(id, &served, scenes));
         // A beneficiary without load predicts nothing: only an answer with numbers counts.
         let without = without.filter(|without| without.predicted.is_finite());
@@ -86,11 +85,17 @@ impl Controller {
         ))
     }
 
-    /// Whom a partition serves, and the largest share of windows that any of them was promised. On hosts those are, where none that is known was promised anything, all
-    /// volumes at its origin that were: one that was taken over may be there for any of them.
+    /// Whether a partition is there for a promise alone: on hosts each is; who has memory of its own may have been given one by hand.
+    fn is_for_promises(&self, id: VolumeId) -> bool {
+        let is_own = || self.volumes.get(&id)?.grant.as_ref().map(|grant| grant.is_own);
+        !self.hosts.is_empty() || is_own().unwrap_or(false)
+    }
+
+    /// Whom a partition serves, and the largest share of windows that any of them was promised. Where it is there for promises, those are, where none that is known was promised anything, all
+    /// volumes at its origin that were: one that was taken over may be there for any of them, and one whose own promise has ended may relieve them.
     fn needing(&self, id: VolumeId) -> Option<(Vec<VolumeId>, f64)> {
         let (served, share) = self.beneficiaries(id)?;
-        if self.hosts.is_empty() || self.is_promised(&served) {
+        if !self.is_for_promises(id) || self.is_promised(&served) {
             return Some((served, share));
         }
         let origin = self.volumes.get(&id)?.spec.origin;
@@ -203,7 +208,7 @@ mod tests {
 
     /// A cache that answers half of what is read, whose volume's objective is gone. In the file of a controller of hosts that happens behind a restart: it is taken over.
     #[test]
-    fn a_cache_on_a_host_is_taken_back_once_nobody_is_promised_anything() {
+    fn a_cache_that_is_there_for_a_promise_is_taken_back_once_nobody_is_promised_anything() {
         let busy = Sample {
             arrival_rate: 100.0,
             hit_rate: 50.0,
@@ -220,6 +225,13 @@ mod tests {
         assert!(change.summary.contains("nothing is promised any more"), "{}", change.summary);
         let kept = asked(&mut holding(busy, 1_000, 1_000, Vec::new(), Vec::new()));
         assert!(kept.is_none(), "a daemon's may have been ordered by hand");
+        // A daemon's that its controller gave, as for a reservation that has ended.
+        let mut own = holding(busy, 1_000, 1_000, Vec::new(), Vec::new());
+        own.volumes.get_mut(&VolumeId(1)).unwrap().grant.as_mut().unwrap().is_own = true;
+        let change = asked(&mut own).expect("nobody needs it");
+        assert!(change.summary.contains("nothing is promised any more"), "{}", change.summary);
+        own.take_over(VolumeId(1), HostId(0), 999);
+        assert!(asked(&mut own).is_none(), "by hand again");
         // It may be what keeps the promise of a neighbour at its origin, which the model says: a bound that is kept by far without it, and one that is not.
         for (bound, is_kept) in [(Nanos::secs(1), false), (Nanos::micros(100), true)] {
             let mut beside = holding(busy, 1_000, 1_000, Vec::new(), host());
