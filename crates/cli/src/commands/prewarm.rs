@@ -61,7 +61,7 @@ pub(crate) fn run(args: &PrewarmArgs) -> Result<(), Failure> {
     if args.output.json {
         output.json(&answer)?;
     } else if args.cancel {
-        output.line(format_args!("loading of `{}` is stopped", args.volume))?;
+        output.line(format_args!("nothing more is loaded into the cache of `{}`", args.volume))?;
     } else {
         output
             .line(format_args!("loading of `{}` is asked for: `forebay explain` says what comes of it, `forebay status` how far it is", args.volume))?;

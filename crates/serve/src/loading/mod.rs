@@ -79,7 +79,17 @@ pub(crate) fn ask(shared: &Shared, volume: &str, choice: LoadChoice) -> Result<(
 /// Stops a volume's warm-up, and what was to follow.
 pub(crate) fn cancel(shared: &Shared, volume: &str) -> Result<(), PrewarmError> {
     shared.books.loads().forget(volume);
-    Ok(shared.appliance.cancel_prewarm(volume)?)
+    let under_way = shared.appliance.pulse(volume)?.prewarm.filter(|progress| progress.ended.is_none());
+    shared.appliance.cancel_prewarm(volume)?;
+    if let (Some(progress), Some(at)) = (under_way, place_of(shared, volume)) {
+        let facts = vec![
+            Fact::number("loaded", progress.loaded_bytes.get() as f64, "bytes"),
+            Fact::number("remaining", progress.remaining_bytes.get() as f64, "bytes"),
+        ];
+        let summary = format!("the loading of {volume}'s cache is stopped, as was ordered");
+        decided(shared, at, DecisionKind::PrewarmCancelled, summary, facts);
+    }
+    Ok(())
 }
 
 /// Runs until the daemon stops.
@@ -543,7 +553,15 @@ fn tell(shared: &Shared, at: usize, resumed: &Resumed, asked: bool) {
             DecisionKind::PrewarmStarted
         }
     };
-    let summary = takeover.summary(name, block_size.bytes());
+    if asked {
+        facts.push(Fact::text("ordered", "by a person"));
+    }
+    decided(shared, at, kind, takeover.summary(name, block_size.bytes()), facts);
+}
+
+/// Logs and keeps what was decided on the loading of a volume's cache.
+fn decided(shared: &Shared, at: usize, kind: DecisionKind, summary: String, facts: Vec<Fact>) {
+    let name = &shared.config.volumes[at].name;
     tracing::info!(volume = name, ?kind, "{summary}");
     let decision = Decision {
         at: shared.appliance.now(),

@@ -18,7 +18,6 @@ pub(crate) use store::{SnapshotStore, StoreError};
 
 use crate::clock::unix_ms;
 use crate::daemon::Shared;
-use crate::trouble::Trouble;
 use forebay_appliance::CommandError;
 use forebay_appliance::volume::{Counters, ListedBlock, VolumePulse};
 use forebay_cache::Statistics;
@@ -122,12 +121,7 @@ impl Before {
 
 /// Runs until the daemon stops; then takes the last ones.
 pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
-    let mut taker = Taker {
-        config,
-        before: BTreeMap::new(),
-        troubles: BTreeMap::new(),
-        looked_at: shared.appliance.now(),
-    };
+    let mut taker = Taker { config, before: BTreeMap::new(), looked_at: shared.appliance.now() };
     let mut asked: Option<Instant> = None;
     while shared.sleep_until(Instant::now() + LOOK_EVERY.min(config.every)) {
         // So that it is told from the start, and that it is over, whether a snapshot is due or not.
@@ -144,8 +138,6 @@ pub(crate) fn run(shared: &Shared, config: &SnapshotConfig) {
 struct Taker<'a> {
     config: &'a SnapshotConfig,
     before: BTreeMap<String, Before>,
-    /// Why none could be taken last, by volume.
-    troubles: BTreeMap<String, Trouble>,
     /// When the volumes were last looked at, on the data path's clock: one that is new to us came later, and had not been used then.
     looked_at: Nanos,
 }
@@ -154,6 +146,7 @@ impl Taker<'_> {
     /// Takes what is due; at the `end` whatever was used since its last one.
     fn look(&mut self, shared: &Shared, end: bool) {
         let looked_at = std::mem::replace(&mut self.looked_at, shared.appliance.now());
+        let store = shared.snapshot_store.as_ref().expect("snapshots are configured");
         // At the end: why none is written any more, and of which volumes.
         let (mut refused, mut unwritten): (Option<String>, Vec<&str>) = (None, Vec::new());
         for volume in &shared.config.volumes {
@@ -180,7 +173,7 @@ impl Taker<'_> {
                     counters.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
                     counters.taking_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
                     tracing::debug!(volume = name, bytes, took = ?began.elapsed(), "a snapshot is taken");
-                    if self.troubles.get_mut(name).is_some_and(Trouble::is_over) {
+                    if store.note_taking(name, None) {
                         tracing::info!(volume = name, "snapshots are taken again");
                     }
                 }
@@ -199,7 +192,7 @@ impl Taker<'_> {
                         }
                         continue;
                     }
-                    if !error.is_of_all() && self.troubles.entry(name.clone()).or_default().is_news(&reason) {
+                    if !error.is_of_all() && store.note_taking(name, Some(&reason)) {
                         tracing::warn!(volume = name, error = reason, "no snapshot is taken");
                     }
                     // Not again at once.

@@ -7,6 +7,7 @@ use super::{SnapshotStore, StoreError};
 use crate::daemon::Shared;
 use crate::trouble::Trouble;
 use forebay_units::with_causes;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +30,8 @@ pub(crate) struct PatientStore {
     is_given_up: AtomicBool,
     place: String,
     troubles: Mutex<Troubles>,
+    /// Why no snapshot of a volume could be taken last, where that says nothing of others': a place that is full may have room where an older one of another is.
+    untaken: Mutex<BTreeMap<String, Trouble>>,
 }
 
 /// What it is asked for: that it can be read says nothing of whether it can be written, as where it is full.
@@ -48,15 +51,40 @@ impl PatientStore {
     pub(crate) fn new(store: SnapshotStore) -> PatientStore {
         let place = store.place().to_string();
         let troubles = Mutex::default();
-        PatientStore { store: Arc::new(store), is_given_up: AtomicBool::new(false), place, troubles }
+        let (is_given_up, untaken) = (AtomicBool::new(false), Mutex::default());
+        PatientStore { store: Arc::new(store), is_given_up, place, troubles, untaken }
     }
 
-    /// What is wrong with the store, in words; `None` where what it was asked last was answered.
+    /// What is wrong with the store, or of which volumes alone none could be taken last, in words; `None` where what it was asked last was answered.
     pub(crate) fn trouble(&self) -> Option<String> {
         let troubles = self.troubles();
         let of = |told: Option<&str>, what: &str| told.map(|error| format!("{what}: {error}"));
         of(troubles.reading.told(), "they are neither read nor written")
             .or_else(|| of(troubles.writing.told(), "none is written"))
+            .or_else(|| self.untaken_in_words())
+    }
+
+    fn untaken_in_words(&self) -> Option<String> {
+        let untaken = self.untaken();
+        let mut told = untaken.iter().filter_map(|(volume, trouble)| Some((volume, trouble.told()?)));
+        let (volume, reason) = told.next()?;
+        Some(match told.count() {
+            0 => format!("none of `{volume}` is written: {reason}"),
+            others => format!("none of `{volume}` is written, nor of {others} others: {reason}"),
+        })
+    }
+
+    /// Notes why no snapshot of a volume could be taken, or that one was; whether that is news.
+    pub(super) fn note_taking(&self, volume: &str, trouble: Option<&str>) -> bool {
+        let mut untaken = self.untaken();
+        match trouble {
+            Some(reason) => untaken.entry(volume.to_owned()).or_default().is_news(reason),
+            None => untaken.remove(volume).is_some_and(|mut trouble| trouble.is_over()),
+        }
+    }
+
+    fn untaken(&self) -> MutexGuard<'_, BTreeMap<String, Trouble>> {
+        self.untaken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it cannot even be read.

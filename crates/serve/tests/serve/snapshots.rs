@@ -262,3 +262,35 @@ impl Drop for SmallDisk<'_> {
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }
+
+/// A place in which there is no room may have some where an older snapshot of another volume is; of the one that has none it is told all the same.
+#[test]
+fn a_place_without_room_is_told_until_there_is_some() {
+    let range = "origin = \"reserved.img\"\nlength = \"256KiB\"\nslot = \"64KiB\"";
+    let folder = folder(&TEXT.replace("directory = \"snapshots\"", range));
+    let reserved = folder.path().join("reserved.img");
+    std::fs::write(&reserved, [0x5a; 256 << 10]).unwrap();
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    let trouble = || daemon.status().snapshots.unwrap().trouble;
+    eventually("it is told", SOON, || {
+        blocks().for_each(|block| read(&mut client, block, 1));
+        trouble().is_some()
+    });
+    let told = trouble().unwrap();
+    assert!(told.starts_with("none of `disk` is written: "), "{told}");
+    assert_eq!(daemon.explain("disk").unwrap().snapshots_trouble, Some(told));
+    assert!(daemon.metrics().contains("forebay_snapshots_unavailable 1\n"));
+    drop(client);
+    daemon.shutdown();
+    std::fs::write(&reserved, [0; 256 << 10]).unwrap();
+    let daemon = start(folder.path());
+    let mut client = Client::connect(&daemon.uris("disk")[0]);
+    eventually("a snapshot is taken", SOON, || {
+        blocks().for_each(|block| read(&mut client, block, 1));
+        daemon.status().snapshots.unwrap().taken >= 1
+    });
+    assert_eq!(daemon.status().snapshots.unwrap().trouble, None);
+    drop(client);
+    daemon.shutdown();
+}
