@@ -173,7 +173,10 @@ impl Chance {
         // Requests that are slow together say less: by the root of how much less they say of the mean (ours).
         let alone = got.latency_cv2 / (requests * (kinds[1].0 + kinds[2].0) / all).max(1.0);
         let together = (scale / alone.max(f64::MIN_POSITIVE)).max(1.0).sqrt();
-        let share = share.min(1.0 - 0.5 / requests.max(1.0));
+        // No more of them than there are: the slowest of a window is its 100th percentile.
+        let most = 1.0 - 0.5 / requests.max(1.0);
+        let value = if share > most { got.percentile_latency(most * 100.0, operations) } else { value };
+        let share = share.min(most);
         let of_share = (share * (1.0 - share) / requests * together).sqrt();
         let [_, misses, writes] = kinds;
         let toward = |step: f64| {

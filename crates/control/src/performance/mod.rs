@@ -25,7 +25,7 @@ mod predictor;
 
 pub use chance::{Chance, Spread};
 pub use inference::{Inferred, ObservedLoad, Service, fit_servers, infer};
-pub use predictor::{Predictor, predict};
+pub use predictor::{Predictor, predict, predict_each};
 
 use crate::objective::{Objective, Operations, Statistic, Target};
 

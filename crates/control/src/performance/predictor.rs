@@ -17,11 +17,28 @@ pub fn predict(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPredi
     Predictor::new(*origin, workloads.to_vec()).all()
 }
 
+/// As [`predict`], with a wait of its own for each closed workload: it finds all of what the others have at the origin, and of its own what is left without the request that arrives. For whoever
+/// knows what requests take of the servers; [`super::infer`] finds that out under one wait for all, and who goes by it predicts so. Open and closed ones beside each other are exact for
+/// exponential service; of several closed ones of the same service and no thinking, Schweitzer's estimate is. The same cost.
+pub fn predict_each(origin: &OriginModel, workloads: &[WorkloadModel]) -> OriginPrediction {
+    Predictor { waits: Waits::Own, ..Predictor::new(*origin, workloads.to_vec()) }.all()
+}
+
+/// What a closed workload waits for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Waits {
+    /// As everybody: what an open one finds, less of what each closed one has there the share of one request.
+    Common,
+    /// What is there without its own request that arrives.
+    Own,
+}
+
 /// [`predict`] for whoever asks again and again, with other hit ratios of few workloads, what few of them get: what a workload asks of the
 /// origin is worked out when that changes. A clone copies three numbers of each.
 #[derive(Clone, Debug)]
 pub struct Predictor {
     origin: OriginModel,
+    waits: Waits,
     /// As they were at first: their hit ratios are those of `hit_ratios`.
     workloads: Rc<[WorkloadModel]>,
     /// The places of the closed ones.
@@ -57,8 +74,67 @@ impl Asked {
 /// What is common to the workloads of an origin.
 struct Together {
     open: OpenLoad,
-    /// Mean wait at the origin, in seconds.
+    /// Mean wait of an open workload's requests at the origin, in seconds.
     wait: f64,
+}
+
+/// What a closed workload asks of the origin, by how long it waits there.
+struct Loop {
+    workload: WorkloadModel,
+    /// Seconds of a server for its average request, over the servers.
+    work: f64,
+    /// What an arrival finds under service of such a request, over the servers, in seconds.
+    residual: f64,
+}
+
+impl Loop {
+    fn of(origin: &OriginModel, workload: WorkloadModel) -> Loop {
+        let servers = origin.servers.max(1.0);
+        Loop {
+            work: workload.work() / servers,
+            residual: workload.squared_work() * origin.residual() / servers,
+            workload,
+        }
+    }
+
+    /// What is there of it, in seconds of a server, where its requests wait `wait` seconds.
+    fn queued(&self, wait: f64) -> f64 {
+        self.workload.rate(wait) * (self.work * wait + self.residual)
+    }
+
+    /// How long its requests wait where an open workload's wait `total`: as long, less a request's share of what is there of it, and of what open ones have there because of that,
+    /// `w + (work * w + residual) / (1 - open) / (fixed + stretched * w) = total`, the last denominator being the time between two requests of a client.
+    fn own_wait(&self, total: f64, open: &OpenLoad) -> f64 {
+        let Demand::Closed { outstanding, think } = self.workload.demand else { return total };
+        let (hits, misses, writes) = self.workload.shares();
+        let (reads, writes) = (
+            misses * self.workload.read_stretch,
+            writes * self.workload.write_phases() * self.workload.write_stretch,
+        );
+        let stretched = reads + writes;
+        let fixed = think
+            + hits * self.workload.hit_latency
+            + reads * self.workload.read_service
+            + writes * self.workload.write_service;
+        let fixed = fixed.max(LATENCY_MIN_S);
+        // Less than one request is there at all only at times.
+        let share = outstanding.min(1.0) / (1.0 - open.busy);
+        let (work, residual) = (self.work * share, self.residual * share);
+        let (linear, constant) = (fixed + work - total * stretched, residual - total * fixed);
+        if constant >= 0.0 {
+            0.0
+        } else if stretched < 1e-12 {
+            -constant / (fixed + work)
+        } else {
+            // The positive root, without the difference of what is nearly equal.
+            let root = (linear * linear - 4.0 * stretched * constant).sqrt();
+            if linear >= 0.0 {
+                -2.0 * constant / (linear + root)
+            } else {
+                (root - linear) / (2.0 * stretched)
+            }
+        }
+    }
 }
 
 impl Predictor {
@@ -68,6 +144,7 @@ impl Predictor {
         let is_closed = |at: &usize| matches!(workloads[*at].demand, Demand::Closed { .. });
         Predictor {
             origin,
+            waits: Waits::Common,
             asked,
             closed: (0..workloads.len()).filter(is_closed).collect(),
             hit_ratios: workloads.iter().map(|workload| workload.hit_ratio).collect(),
@@ -126,31 +203,34 @@ impl Predictor {
     }
 
     fn together(&self) -> Together {
-        let (origin, servers) = (&self.origin, self.origin.servers.max(1.0));
         let open = self.open_load();
         let backlog = (open.utilisation - OPEN_UTILISATION_MAX).max(0.0) * BACKLOG_WINDOW_S / 2.0;
-        let closed_ones: Vec<(WorkloadModel, f64, f64)> = (self.closed.iter())
-            .map(|&at| {
-                let workload = self.workload(at);
-                (workload, workload.squared_work() * origin.residual(), workload.others() / servers)
-            })
-            .collect();
+        let loops: Vec<Loop> =
+            self.closed.iter().map(|&at| Loop::of(&self.origin, self.workload(at))).collect();
         let implied = |wait: f64| {
-            let closed = closed_ones.iter().map(|(workload, squared, others)| {
-                workload.rate(wait) * others * (workload.work() * wait + squared)
+            let closed = loops.iter().map(|of| match self.waits {
+                Waits::Common => of.workload.others() * of.queued(wait),
+                Waits::Own => of.queued(self.wait_of(of, wait, &open)),
             });
             open.busy * wait + open.queued + closed.sum::<f64>()
         };
-        let queue = if closed_ones.is_empty() { open.wait() } else { fixed_point(implied) };
+        let queue = if loops.is_empty() { open.wait() } else { fixed_point(implied) };
         // Schweitzer's estimate, and service times that vary less than exponential ones, would have closed loops served by
         // more than there is: whoever waits for answers waits until the servers have given them.
         let busy = |wait: f64| {
-            let closed =
-                closed_ones.iter().map(|(workload, ..)| workload.rate(wait) * workload.work() / servers);
+            let closed = loops.iter().map(|of| of.workload.rate(self.wait_of(of, wait, &open)) * of.work);
             open.busy + closed.sum::<f64>()
         };
         let wait = least_wait(queue + backlog, busy);
         Together { open, wait }
+    }
+
+    /// How long the requests of a loop wait where an open workload's wait `total`.
+    fn wait_of(&self, of: &Loop, total: f64, open: &OpenLoad) -> f64 {
+        match self.waits {
+            Waits::Common => total,
+            Waits::Own => of.own_wait(total, open),
+        }
     }
 
     fn prediction(&self, workload: &WorkloadModel, together: &Together) -> Prediction {
@@ -159,7 +239,10 @@ impl Predictor {
         let origin_share = (misses + writes).max(1e-12);
         let write_service = workload.write_phases() * workload.write_service;
         let service = (misses * workload.read_service + writes * write_service) / origin_share;
-        let wait = together.wait + workload.burst(origin.servers.max(1.0));
+        let wait = match workload.demand {
+            Demand::Open { .. } => together.wait + workload.burst(origin.servers.max(1.0)),
+            Demand::Closed { .. } => self.wait_of(&Loop::of(origin, *workload), together.wait, open),
+        };
         let latency = (service + wait).max(LATENCY_MIN_S);
         let busy = open.utilisation.clamp(0.05, OPEN_UTILISATION_MAX);
         // Variance of the wait of an M/M/1 queue relative to its squared mean: (2 - u) / u.
@@ -251,11 +334,82 @@ fn fixed_point(implied: impl Fn(f64) -> f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::reader;
+    use super::super::tests::{near, reader};
     use super::*;
     use proptest::prelude::*;
 
+    fn looped(outstanding: f64) -> WorkloadModel {
+        reader(Demand::Closed { outstanding, think: 0.0 }, 0.0)
+    }
+
+    /// Products of independent queues (Baskett, Chandy, Muntz and Palacios, JACM 22(2), 1975): exponential service of 10 ms.
+    #[test]
+    fn closed_workloads_beside_others_find_all_of_those() {
+        let on = |servers, loads: &[WorkloadModel]| -> Vec<f64> {
+            let origin = OriginModel { servers, service_cv2: 1.0 };
+            predict_each(&origin, loads).workloads.iter().map(|gets| gets.miss_latency).collect()
+        };
+        // Loops of the same service are one: 10 * (1 + (N - 1) / M) ms, N of them all on M queues.
+        for (servers, counts) in [(2.0, [1.0, 1.0]), (2.0, [3.0, 2.0]), (4.0, [8.0, 8.0]), (1.0, [1.0, 7.0])]
+        {
+            let expected = 0.010 * (1.0 + (counts[0] + counts[1] - 1.0) / servers);
+            let found = on(servers, &counts.map(looped));
+            found.iter().for_each(|&found| near(found, expected));
+        }
+        // Beside an open one of utilisation u, loops are served 1 - u as fast, and what is open finds all of them: S * (1 + N) / (1 - u).
+        for (count, rate) in [(1.0, 30.0), (3.0, 70.0), (5.0, 10.0)] {
+            let left = 1.0 - rate * 0.010;
+            let found = on(1.0, &[looped(count), reader(Demand::Open { rate }, 0.0)]);
+            near(found[0], 0.010 * count / left);
+            near(found[1], 0.010 * (1.0 + count) / left);
+        }
+    }
+
+    #[test]
+    fn one_closed_workload_waits_as_it_does_by_one_wait_for_all() {
+        for outstanding in [0.5, 1.0, 4.0, 64.0] {
+            for servers in [1.0, 4.0] {
+                let origin = OriginModel { servers, service_cv2: 0.3 };
+                for load in [looped(outstanding), WorkloadModel { hit_ratio: 0.7, ..looped(outstanding) }] {
+                    let (own, common) = (predict_each(&origin, &[load]), predict(&origin, &[load]));
+                    near(own.workloads[0].miss_latency, common.workloads[0].miss_latency);
+                    near(own.utilisation, common.utilisation);
+                }
+            }
+        }
+    }
+
     proptest! {
+        /// Each waits for what is there: the sum of the loops' own waits explains the wait of an open one, no more is served than there is, and nobody's load makes another's wait shorter.
+        #[test]
+        fn own_waits_are_consistent(
+            loads in prop::collection::vec((1.0f64..200.0, 0.0f64..0.95, 0.0f64..1.0, any::<bool>(), 0.0f64..0.02), 1..6),
+            servers in 1.0f64..12.0,
+            service_cv2 in 0.0f64..2.0,
+        ) {
+            let origin = OriginModel { servers, service_cv2 };
+            let workloads: Vec<WorkloadModel> = loads
+                .iter()
+                .map(|&(rate, hit_ratio, read_share, is_closed, think)| {
+                    let demand = if is_closed { Demand::Closed { outstanding: rate / 20.0, think } } else { Demand::Open { rate } };
+                    WorkloadModel { read_share, ..reader(demand, hit_ratio) }
+                })
+                .collect();
+            let all = predict_each(&origin, &workloads);
+            let closed: f64 = (workloads.iter().zip(&all.workloads))
+                .filter(|(load, _)| matches!(load.demand, Demand::Closed { .. }))
+                .map(|(load, gets)| gets.rate * load.work() / servers)
+                .sum();
+            prop_assert!(closed <= 1.0 + 1e-6, "{closed}");
+            for at in 0..workloads.len() {
+                let mut fewer = workloads.clone();
+                fewer.remove(at);
+                for (with, without) in all.workloads.iter().enumerate().filter(|(of, _)| *of != at).map(|(_, gets)| gets).zip(&predict_each(&origin, &fewer).workloads) {
+                    prop_assert!(with.miss_latency >= without.miss_latency * (1.0 - 1e-6), "{with:?} {without:?}");
+                }
+            }
+        }
+
         /// Hit ratios that are changed one by one give what a prediction from nothing gives, to the last bit: below and beyond what can be served.
         #[test]
         fn a_predictor_that_is_changed_says_what_a_new_one_says(

@@ -4,7 +4,7 @@ use super::input::{CacheTiers, PlanOrigin, PlanVolume, WindowLoad};
 use super::output::{ObjectiveOutcome, Performance, SLACK_MAX};
 use crate::objective::{Objective, Operations, Target};
 use crate::performance::{
-    Chance, Demand, OriginModel, OriginPrediction, Prediction, Spread, WorkloadModel, predict,
+    Chance, Demand, OriginModel, OriginPrediction, Prediction, Spread, WorkloadModel, predict_each,
 };
 
 /// Windows that are evaluated at most; of more, every n-th by total load and the busiest (ours).
@@ -166,7 +166,7 @@ impl<'a> Stage<'a> {
     fn predict(&self, loads: &[Offered], blocks: &[u64]) -> (Vec<WorkloadModel>, OriginPrediction) {
         let workloads: Vec<WorkloadModel> =
             loads.iter().enumerate().map(|(at, load)| self.workload(at, load, blocks[at])).collect();
-        let predicted = predict(&self.model, &workloads);
+        let predicted = predict_each(&self.model, &workloads);
         (workloads, predicted)
     }
 
