@@ -224,6 +224,10 @@ fn plan_files_are_refused_before_a_trace_is_read() {
         (format!("{volume}origin = \"tape\"\n"), "line 15, `origin`: there is no origin `tape`"),
         (format!("{volume}{volume}"), "line 16, `name`: there are two volumes `a`"),
         (format!("{volume}closed_loop = 0\n"), "line 15, `closed_loop`: 0 is out of range"),
+        (
+            format!("{volume}minimum = \"1MiB\"\nmay_cache = false\n"),
+            "line 16, `may_cache`: false, beside a `minimum` of 1MiB",
+        ),
         (format!("{volume}format = \"mrs\"\n"), "line 15, `format`: `mrs` is not a trace format"),
         ("[[volume]]\nname = \"a\"\ntrace = \"absent\"\n".to_owned(), "line 14, `trace`: cannot open `"),
         ("[[volume]]\nname = \"a\"\n".to_owned(), "line 12, `[[volume]]`: missing field `trace`"),

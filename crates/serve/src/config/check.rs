@@ -206,6 +206,14 @@ fn volumes(config: &Config, findings: &mut Vec<Finding>) {
             let message = "the volume has no flash: `flash` is not set, or 0";
             findings.push(Finding::new(key("flash_admission"), message.to_owned()));
         }
+        if let CacheConfig::Controlled { may_cache: false, minimum, .. } = volume.cache
+            && minimum > Bytes::ZERO
+        {
+            let message =
+                format!("`false` beside a `minimum` of {minimum}, which is a cache that it always has");
+            let hint = format!("cache = \"{minimum}\", for a quota that the controller never changes");
+            findings.push(Finding::new(key("may_cache"), message).hint(hint));
+        }
         if let CacheConfig::Controlled { minimum, maximum: Some(maximum), .. } = volume.cache
             && minimum > maximum
         {

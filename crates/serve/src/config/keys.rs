@@ -164,7 +164,7 @@ pub const KEYS: &[Key] = &[
     key("volume", "read_only", "boolean", "`false`", "", "Refuse every change."),
     key("volume", "block_size", SIZE, "`\"4KiB\"`", "power of two, 512 B to 64 KiB", "The unit of caching."),
     key("volume", "cache", SIZE, "controlled", "0 to `cache.memory`", "A fixed quota that the controller never changes; `\"0\"`: never cached."),
-    key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it."),
+    key("volume", "may_cache", "boolean", "`true`", "", "Whether the controller may put a cache in front of it; `false` not beside a `minimum` above 0."),
     key("volume", "minimum", SIZE, "`\"0\"`", "0 to `cache.memory`", "Cache that the controller always leaves it."),
     key("volume", "maximum", SIZE, "the volume's size", "`minimum` to `cache.memory`", "Cache that the controller never exceeds."),
     key("volume", "flash", SIZE, "`\"0\"`", "0, or 2 MiB to `flash.size`; of several volumes together what that leaves for blocks", "What it may hold on flash, in whole MiB; needs `[flash]`, and blocks of at least 4 KiB. Some 2 MiB of the device tell of volumes."),

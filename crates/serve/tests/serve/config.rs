@@ -332,6 +332,11 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "below `minimum`",
         ),
         (
+            format!("{HEAD}{VOLUME}minimum = \"4MiB\"\nmay_cache = false\n"),
+            "6 volume[0].may_cache",
+            "beside a `minimum` of 4MiB",
+        ),
+        (
             format!("{HEAD}{VOLUME}[io]\nengine = \"fast\"\n"),
             "6 io.engine",
             "`auto` or `io_uring` or `threads`",

@@ -416,6 +416,13 @@ impl Scenario {
         if volume.cache.is_some() && !volume.may_cache {
             out_of_range(key("may_cache"), "false", "not beside `cache`, which gives it one")?;
         }
+        if !volume.may_cache && volume.minimum > Bytes::ZERO {
+            out_of_range(
+                key("may_cache"),
+                "false",
+                "not beside `minimum`, which is a cache that it always has",
+            )?;
+        }
         if self.cache.sizing != Sizing::Control && volume.minimum > Bytes::ZERO {
             out_of_range(key("minimum"), volume.minimum, "only with `sizing = \"control\"`")?;
         }

@@ -50,6 +50,7 @@ fn values_out_of_range_are_refused_by_key() {
         ("cache.memory", "observe.zone_size = \"100KiB\"\ncache.memory", "observe.zone_size"),
         ("size = \"1GiB\"", "size = \"1GiB\"\nblock_size = \"128KiB\"", "volume[0].block_size"),
         ("size = \"1GiB\"", "size = \"1GiB\"\ncache = \"1MiB\"\nmay_cache = false", "volume[0].may_cache"),
+        ("size = \"1GiB\"", "size = \"1GiB\"\nminimum = \"1MiB\"\nmay_cache = false", "volume[0].may_cache"),
         (
             ON_DISKS.0,
             &format!("{} array = {{ cache = \"1GiB\", dirty_share_max = 0.255 }}", ON_DISKS.1),

@@ -144,7 +144,7 @@ struct VolumeTable {
     read_ahead: Option<Text<ReadAhead>>,
     time_unit: Option<Text<TimeUnit>>,
     closed_loop: Option<Spanned<u32>>,
-    may_cache: Option<bool>,
+    may_cache: Option<Spanned<bool>>,
     minimum: Option<Spanned<Text<Bytes>>>,
 }
 
@@ -452,6 +452,15 @@ impl Checker<'_> {
             {
                 return Err(self.at(requests, "0 is out of range: expected at least 1 request outstanding"));
             }
+            let minimum = table.minimum.map_or(Bytes::ZERO, |minimum| minimum.into_inner().0);
+            if let Some(may_cache) = &table.may_cache
+                && !may_cache.get_ref()
+                && minimum > Bytes::ZERO
+            {
+                let message =
+                    format!("false, beside a `minimum` of {minimum}, which is a cache that it must have");
+                return Err(self.at(may_cache, message).with_hint("remove one of the two keys"));
+            }
             volumes.push(VolumeConfig {
                 name,
                 origin,
@@ -468,8 +477,8 @@ impl Checker<'_> {
                 span,
                 trace_volume: table.trace_volume.map(Spanned::into_inner),
                 closed_loop: table.closed_loop.map(Spanned::into_inner),
-                may_cache: table.may_cache.unwrap_or(true),
-                minimum: table.minimum.map_or(Bytes::ZERO, |minimum| minimum.into_inner().0),
+                may_cache: table.may_cache.is_none_or(Spanned::into_inner),
+                minimum,
                 objectives: Vec::new(),
             });
         }
