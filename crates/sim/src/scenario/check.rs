@@ -111,7 +111,7 @@ impl Scenario {
         for origin in 0..self.origin.len() {
             self.check_rates(origin, &mut flags)?;
         }
-        self.check_lanes()?;
+        self.check_lanes(&mut flags)?;
         self.flag_times(&mut flags);
         self.flag_objectives(&mut flags);
         self.flag_closed_loops(&mut flags);

@@ -4,6 +4,7 @@
 //! refused by the reader, everything else by [`Scenario::check`]. It is *not* the state of a run.
 
 mod arithmetic;
+mod backlog;
 mod check;
 mod devices;
 mod error;

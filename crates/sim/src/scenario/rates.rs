@@ -1,9 +1,11 @@
 //! What loads ask of devices, links and appliances, held against what those can do, before the run and after it.
 //!
 //! Refused is what nothing could serve; flagged is what can be run and should be known. It is *not* a prediction: queues and caches are the
-//! run's. Invariant: what is refused could not be served by any order of the queues and any cache.
+//! run's. Invariant: what is refused could not be served, on average, by any order of the queues and any cache: it lasts to the end of the run, or more
+//! would wait than may.
 
-use super::arithmetic::Part;
+use super::arithmetic::{Capacity, Part, all_in_one_place, each_costs};
+use super::backlog::{Excess, Phase, excesses};
 use super::{
     Flag, LoadTable, OriginKind, OriginTable, Popularity, Raid, Scenario, ScenarioError, Sizing, VolumeTable,
 };
@@ -51,36 +53,110 @@ impl OriginTable {
 #[derive(Default)]
 struct Through {
     amount: f64,
+    /// What of it may be outstanding.
+    held_max: f64,
     worst: Option<(f64, usize, usize)>,
 }
 
 impl Through {
-    fn add(&mut self, amount: f64, place: usize, number: usize) {
-        self.amount += amount;
-        if amount > 0.0 && self.worst.is_none_or(|(most, ..)| amount > most) {
-            self.worst = Some((amount, place, number));
+    /// Adds what a load has pass per second, and what of it may be outstanding.
+    fn add(&mut self, amount: f64, held_max: f64, place: usize, number: usize) {
+        if amount > 0.0 {
+            self.amount += amount;
+            self.held_max += held_max;
+            if self.worst.is_none_or(|(most, ..)| amount > most) {
+                self.worst = Some((amount, place, number));
+            }
         }
     }
 
-    /// Refuses what is above `at_most`.
-    fn check(
-        &self,
-        at: Nanos,
-        at_most: f64,
-        what: impl FnOnce() -> String,
-        said: impl Fn(f64) -> String,
-    ) -> Result<(), ScenarioError> {
-        match self.worst {
-            Some((_, place, number)) if self.amount > at_most => Err(ScenarioError::Narrow {
-                key: format!("volume[{place}].load[{number}].rate"),
-                what: what(),
-                asked: said(self.amount),
-                at,
-                at_most: said(at_most),
-            }),
-            _ => Ok(()),
+    fn of(self, what: String, amount: Amount, at_most: f64) -> Lane {
+        Lane { through: self, what, amount, at_most }
+    }
+}
+
+/// What is counted of that which passes.
+#[derive(Clone, Copy)]
+enum Amount {
+    Bytes,
+    Work,
+}
+
+impl Amount {
+    /// Two of them, in words that differ where they do.
+    fn told_apart(self, of: [f64; 2]) -> [String; 2] {
+        match self {
+            Amount::Bytes => {
+                let told = of.map(|bytes| Bytes(bytes as u64).to_string());
+                let [one, other] = [&told[0], &told[1]].map(|text| text.parse::<Bytes>().ok());
+                if one.cmp(&other) == of[0].total_cmp(&of[1]) {
+                    return told;
+                }
+                told_apart(of).map(|bytes| format!("{bytes} B"))
+            }
+            Amount::Work => told_apart(of).map(|seconds| format!("{seconds} s of work")),
         }
     }
+
+    /// The same per second.
+    fn rates_told_apart(self, of: [f64; 2]) -> [String; 2] {
+        self.told_apart(of).map(|amount| match self {
+            Amount::Bytes => format!("{amount}/s"),
+            Amount::Work => format!("{amount} per second"),
+        })
+    }
+}
+
+/// Something narrow, what passes through it from an instant on, and how much of that it carries per second.
+struct Lane {
+    through: Through,
+    what: String,
+    amount: Amount,
+    at_most: f64,
+}
+
+impl Lane {
+    fn key(&self) -> String {
+        let (_, place, number) = self.through.worst.unwrap_or_default();
+        format!("volume[{place}].load[{number}].rate")
+    }
+
+    /// What is said of a phase in which more is asked of it than it does.
+    fn said(&self, phase: &Phase, excess: Excess) -> Result<Flag, ScenarioError> {
+        let [asked, at_most] = self.amount.rates_told_apart([phase.asked, phase.at_most]);
+        let (what, until) = (self.what.clone(), phase.until);
+        if let Excess::Queued { waiting, served_by } = excess {
+            let [waiting, _] = self.amount.told_apart([waiting, 0.0]);
+            let message = format!(
+                "{what} falls behind from {} to {until}: {asked}, and it does {at_most} at most: {waiting} of it wait by then, and {}",
+                phase.from,
+                done_by(served_by),
+            );
+            return Ok(Flag { key: self.key(), message });
+        }
+        let lost = match excess {
+            Excess::Shed { waiting } => {
+                let [waiting, held] = self.amount.told_apart([waiting, phase.held_max]);
+                would_be_shed(until, &waiting, &held)
+            }
+            _ => String::new(),
+        };
+        Err(ScenarioError::Narrow { key: self.key(), what, asked, at: phase.from, at_most, lost })
+    }
+}
+
+fn done_by(served_by: Option<Nanos>) -> String {
+    match served_by {
+        Some(at) => format!("the last of it is done at {at} at the earliest"),
+        None => "some of it still does when the run ends".to_owned(),
+    }
+}
+
+/// What it adds to a refusal of loads that end before the run does.
+fn would_be_shed(until: Nanos, waiting: &str, held_max: &str) -> String {
+    format!(
+        "; by {until} {waiting} would wait, and no more than {held_max} may (`outstanding_max`): a shorter time, a lower rate, or a larger `outstanding_max`"
+    )
 }
 
 /// A rate in words: to the whole, where that says enough.
@@ -103,10 +179,6 @@ pub(super) fn told_apart(rates: [f64; 2]) -> [String; 2] {
 
 pub(super) fn begins_too_late(from: Nanos, end: Nanos) -> String {
     format!("it begins at {from}, and the run ends at {end}")
-}
-
-fn bytes_per_second(bytes: f64) -> String {
-    format!("{}/s", Bytes(bytes as u64))
 }
 
 impl Scenario {
@@ -142,40 +214,60 @@ impl Scenario {
     }
 
     /// Compares the bytes that must pass with what media and links carry, and the requests with what the appliances' workers do.
-    pub(super) fn check_lanes(&self) -> Result<(), ScenarioError> {
-        for at in self.changes_of_load(self.volume.iter()) {
-            for (origin, table) in self.origin.iter().enumerate() {
-                let (mut there, mut back, mut media) =
-                    (Through::default(), Through::default(), Through::default());
-                let written_costs = table.media().map_or(0.0, |(_, written)| written);
-                for (place, number, volume, load, rate) in self.open_at(at) {
-                    if self.origin_of(volume) != Some(origin) {
-                        continue;
-                    }
-                    let bytes = rate * load.request_bytes(volume) as f64;
-                    let taken = self.writes_may_be_taken(volume);
-                    let written = if taken { 0.0 } else { bytes * (1.0 - load.read_share) };
-                    let read = if self.may_be_cached(volume) { 0.0 } else { bytes * load.read_share };
-                    there.add(written, place, number);
-                    back.add(read, place, number);
-                    media.add(written * written_costs + read, place, number);
-                }
-                let name = &table.name;
-                if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
-                    there.check(at, link, || format!("the link to origin `{name}`"), bytes_per_second)?;
-                    back.check(at, link, || format!("the link from origin `{name}`"), bytes_per_second)?;
-                }
-                if let Some((at_most, _)) = table.media() {
-                    media.check(at, at_most, || format!("the disks of origin `{name}`"), bytes_per_second)?;
-                }
+    pub(super) fn check_lanes(&self, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
+        let instants = self.changes_of_load(self.volume.iter());
+        // The same ones at each instant.
+        let lanes: Vec<Vec<Lane>> = instants.iter().map(|at| self.lanes(*at)).collect();
+        for number in 0..lanes.first().map_or(0, Vec::len) {
+            let phase = |(place, at): (usize, &Nanos)| {
+                let lane = &lanes[place][number];
+                let until = instants.get(place + 1).copied().unwrap_or(self.duration);
+                let (asked, held_max) = (lane.through.amount, lane.through.held_max);
+                Phase { from: *at, until, asked, at_most: lane.at_most, held_max }
+            };
+            let phases: Vec<Phase> = instants.iter().enumerate().map(phase).collect();
+            for (place, excess) in excesses(&phases) {
+                flags.push(lanes[place][number].said(&phases[place], excess)?);
             }
-            self.check_appliances(at)?;
         }
         Ok(())
     }
 
+    /// What is narrow, and what must pass through it from an instant on.
+    fn lanes(&self, at: Nanos) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for (origin, table) in self.origin.iter().enumerate() {
+            let (mut there, mut back, mut media) =
+                (Through::default(), Through::default(), Through::default());
+            let written_costs = table.media().map_or(0.0, |(_, written)| written);
+            for (place, number, volume, load, rate) in self.open_at(at) {
+                if self.origin_of(volume) != Some(origin) {
+                    continue;
+                }
+                let each = load.request_bytes(volume) as f64;
+                let (bytes, held) = (rate * each, each * f64::from(load.outstanding_max));
+                let taken = self.writes_may_be_taken(volume);
+                let written = if taken { 0.0 } else { bytes * (1.0 - load.read_share) };
+                let read = if self.may_be_cached(volume) { 0.0 } else { bytes * load.read_share };
+                there.add(written, held, place, number);
+                back.add(read, held, place, number);
+                media.add(written * written_costs + read, held * written_costs.max(1.0), place, number);
+            }
+            let name = &table.name;
+            if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
+                lanes.push(there.of(format!("the link to origin `{name}`"), Amount::Bytes, link));
+                lanes.push(back.of(format!("the link from origin `{name}`"), Amount::Bytes, link));
+            }
+            if let Some((at_most, _)) = table.media() {
+                lanes.push(media.of(format!("the disks of origin `{name}`"), Amount::Bytes, at_most));
+            }
+        }
+        self.lanes_of_appliances(at, &mut lanes);
+        lanes
+    }
+
     /// Hits too pass through the appliance: no cache helps it.
-    fn check_appliances(&self, at: Nanos) -> Result<(), ScenarioError> {
+    fn lanes_of_appliances(&self, at: Nanos, lanes: &mut Vec<Lane>) {
         for (appliance, table) in self.appliance.iter().enumerate() {
             let count = table.workers.unwrap_or(1) as usize;
             let mut workers: Vec<Through> = (0..count).map(|_| Through::default()).collect();
@@ -187,23 +279,22 @@ impl Scenario {
                 }
                 // Its volumes go round its workers.
                 let worker = self.volume[..place].iter().filter(|before| on_it(before)).count() % count;
-                let bytes = load.request_bytes(volume) as f64;
+                let (bytes, held) = (load.request_bytes(volume) as f64, f64::from(load.outstanding_max));
                 let copy = table.copy_per_second.map_or(0.0, |copy| bytes / copy.as_f64());
-                workers[worker].add(rate * (table.request_time.as_secs_f64() + copy), place, number);
-                there.add(rate * bytes * (1.0 - load.read_share), place, number);
-                back.add(rate * bytes * load.read_share, place, number);
+                let work = table.request_time.as_secs_f64() + copy;
+                workers[worker].add(rate * work, held * work, place, number);
+                there.add(rate * bytes * (1.0 - load.read_share), held * bytes, place, number);
+                back.add(rate * bytes * load.read_share, held * bytes, place, number);
             }
             let name = &table.name;
-            for worker in workers {
-                let said = |busy: f64| format!("{busy:.2} s of work per second");
-                worker.check(at, 1.0, || format!("a worker of appliance `{name}`"), said)?;
-            }
+            let each =
+                |worker: Through| worker.of(format!("a worker of appliance `{name}`"), Amount::Work, 1.0);
+            lanes.extend(workers.into_iter().map(each));
             if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
-                there.check(at, link, || format!("the link to appliance `{name}`"), bytes_per_second)?;
-                back.check(at, link, || format!("the link from appliance `{name}`"), bytes_per_second)?;
+                lanes.push(there.of(format!("the link to appliance `{name}`"), Amount::Bytes, link));
+                lanes.push(back.of(format!("the link from appliance `{name}`"), Amount::Bytes, link));
             }
         }
-        Ok(())
     }
 
     /// How much of the time from `from` to `until` the sums and windows of whole control intervals are of.
@@ -343,7 +434,12 @@ impl Scenario {
             .filter(|(_, volume)| self.origin_of(volume) == Some(origin))
             .collect();
         let origin = &self.origin[origin];
-        for at in self.changes_of_load(members.iter().map(|(_, volume)| *volume)) {
+        let instants = self.changes_of_load(members.iter().map(|(_, volume)| *volume));
+        // What no cache takes, phase by phase: that alone may be refused, and only the whole of the run tells.
+        let (mut phases, mut forced_of): (Vec<Phase>, Vec<(String, Capacity)>) = (Vec::new(), Vec::new());
+        let mut avoidable = Vec::new();
+        for (place_in_time, at) in instants.iter().copied().enumerate() {
+            let mut held_max = 0.0;
             let mut loops: Vec<(usize, usize, Random)> = Vec::new();
             for &(place, volume) in &members {
                 let Some((number, load)) =
@@ -364,6 +460,9 @@ impl Scenario {
                     reads_may_hit: cached,
                     writes_may_hit: cached && self.writes_may_be_taken(volume),
                 };
+                if asked.reaching(1.0).rate > 0.0 {
+                    held_max += f64::from(load.outstanding_max);
+                }
                 loops.push((place, number, asked));
             }
             let reaching =
@@ -381,36 +480,90 @@ impl Scenario {
                     loops.iter().map(of).reduce(|most, next| if next.0 > most.0 { next } else { most });
                 busiest.map(|(_, key)| key).unwrap_or_default()
             };
-            let (name, unavoidable) = (origin.name.clone(), rate(1.0));
+            let unavoidable = rate(1.0);
             let forced = origin.capacity(&reaching(1.0));
-            if unavoidable > forced.at_most {
-                return Err(ScenarioError::Overload {
-                    key: worst(1.0),
-                    origin: name,
-                    unavoidable,
-                    at,
-                    servers: forced.who(),
-                    service: forced.service,
-                    accesses: forced.accesses,
-                    times: forced.at_most / forced.typical,
-                    at_most: forced.at_most,
-                });
-            }
+            let before = phases.last().map_or(0.0, |phase| phase.at_most);
+            phases.push(Phase {
+                from: at,
+                until: instants.get(place_in_time + 1).copied().unwrap_or(self.duration),
+                asked: unavoidable,
+                // Where nobody asks, what waits is served as when it came.
+                at_most: if unavoidable > 0.0 { forced.at_most } else { before },
+                held_max,
+            });
+            forced_of.push((worst(1.0), forced));
             let all = origin.capacity(&reaching(0.0));
             if rate(0.0) > all.typical {
                 let message = format!(
-                    "from {at} on {:.0} random requests/s are asked of origin `{name}`, which serves about {:.0} of \
+                    "from {at} on {:.0} random requests/s are asked of origin `{}`, which serves about {:.0} of \
                      them in turn ({}): without a cache requests wait and are shed at the volumes' maximum; {}",
                     rate(0.0),
+                    origin.name,
                     all.typical,
                     all.said(),
                     with_a_cache(rate(0.0), unavoidable, busy),
                 );
-                flags.push(Flag { key: worst(0.0), message });
+                // Where no cache takes any, all that can be said is what is said of those.
+                avoidable.push((place_in_time, rate(0.0) > unavoidable, Flag { key: worst(0.0), message }));
             }
         }
+        let found = excesses(&phases);
+        for (place, excess) in &found {
+            let (key, forced) = &forced_of[*place];
+            flags.push(too_many(&origin.name, key, &phases[*place], forced, *excess)?);
+        }
+        let is_told = |place: usize| found.iter().any(|(other, _)| *other == place);
+        let untold = avoidable.into_iter().filter(|(place, has_more, _)| *has_more || !is_told(*place));
+        flags.extend(untold.map(|(.., flag)| flag));
         Ok(())
     }
+}
+
+/// What is said of a phase in which more requests reach an origin, whatever is cached, than it serves.
+fn too_many(
+    origin: &str,
+    key: &str,
+    phase: &Phase,
+    forced: &Capacity,
+    excess: Excess,
+) -> Result<Flag, ScenarioError> {
+    let (at, until) = (phase.from, phase.until);
+    let [asked, at_most] = told_apart([phase.asked, phase.at_most]);
+    if let Excess::Queued { waiting, served_by } = excess {
+        let served = match served_by {
+            Some(at) => format!("the last of them is served at {at} at the earliest"),
+            None => "some of them still do when the run ends".to_owned(),
+        };
+        let message = format!(
+            "from {at} to {until} {asked} requests/s reach origin `{origin}` whatever is cached, and {} at {} each serve {at_most} at most{}{}: {} of them \
+             wait by then, and {served}",
+            forced.who(),
+            forced.service,
+            all_in_one_place(forced.at_most / forced.typical),
+            each_costs(forced.accesses),
+            per_second(waiting),
+        );
+        return Ok(Flag { key: key.to_owned(), message });
+    }
+    let lost = match excess {
+        Excess::Shed { waiting } => {
+            let [waiting, held] = told_apart([waiting, phase.held_max]);
+            would_be_shed(until, &waiting, &held)
+        }
+        _ => String::new(),
+    };
+    Err(ScenarioError::Overload {
+        key: key.to_owned(),
+        origin: origin.to_owned(),
+        unavoidable: phase.asked,
+        at,
+        servers: forced.who(),
+        service: forced.service,
+        accesses: forced.accesses,
+        times: forced.at_most / forced.typical,
+        at_most: forced.at_most,
+        lost,
+    })
 }
 
 impl Requests {

@@ -349,3 +349,93 @@ fn a_reservation_stands_however_short_the_run_is_made() {
     let short = scenario(&text).within(Nanos::secs(10)).check();
     assert!(short.is_ok(), "{short:?}");
 }
+
+/// Two servers of 10 ms do 200 a second, and all are writes, which no cache takes.
+#[test]
+fn more_than_is_served_is_flagged_where_a_queue_holds_it_and_refused_where_none_does() {
+    let checked = |loads: &str| {
+        scenario(&GOOD.replace("arrivals = \"poisson\", rate = 100", loads)).check().map(|flags| {
+            let told = |flag: &forebay_sim::scenario::Flag| flag.key.ends_with(".rate");
+            let said = |flag: forebay_sim::scenario::Flag| format!("{}: {}", flag.key, flag.message);
+            flags.into_iter().filter(told).map(said).collect::<Vec<_>>()
+        })
+    };
+    let writes = |rate: u32| format!("arrivals = \"poisson\", rate = {rate}, read_share = 0.0");
+    let until = |at: &str, then: &str| format!("{}}}, {{ from = \"{at}\", {then}", writes(500));
+    // 300 a second too many for 2 s, and 200 a second while nobody asks.
+    let wait = "volume[0].load[0].rate: from 0s to 2s 500 requests/s reach origin `o` whatever is cached, and 2 at 10ms each serve 200 at most: 600 of them wait by then, and";
+    let idle = "arrivals = \"idle\"";
+    assert_eq!(
+        checked(&until("2s", idle)),
+        Ok(vec![format!("{wait} the last of them is served at 5s at the earliest")])
+    );
+    // Beside 190 others, 10 a second of them: 580 within the 58 s that are left.
+    assert_eq!(
+        checked(&until("2s", &writes(190))),
+        Ok(vec![format!("{wait} some of them still do when the run ends")])
+    );
+    // No more than may wait are let in.
+    let lost = |loads: &str| checked(loads).expect_err("some are lost").to_string();
+    let held = |most: u32| until("2s", idle).replace("0.0", &format!("0.0, outstanding_max = {most}"));
+    assert!(checked(&held(600)).is_ok());
+    assert_eq!(
+        lost(&held(599)),
+        "origin `o` can never serve it: 500 requests/s from 0s on reach it whatever is cached, and 2 at 10ms each serve 200 at most; by 2s 600 would \
+         wait, and no more than 599 may (`outstanding_max`): a shorter time, a lower rate, or a larger `outstanding_max`"
+    );
+    // What lasts to the end is never served, however short it is.
+    let lasts = format!("{idle} }}, {{ from = \"59s\", {}", writes(201));
+    assert!(lost(&lasts).ends_with(
+        "201 requests/s from 59s on reach it whatever is cached, and 2 at 10ms each serve 200 at most"
+    ));
+    // Of reads that a cache may answer too, what is said of those stands as well.
+    let half = until("2s", idle).replace("read_share = 0.0", "read_share = 0.5");
+    let said = checked(&half).expect("100 of 250 wait");
+    assert!(said.len() == 2 && said[1].contains("from 0s on 500 random requests/s are asked"), "{said:?}");
+}
+
+/// 100 blocks of 4 KiB a second, by a link of 100 KiB/s, and by a worker that takes 20 ms for each.
+#[test]
+fn what_is_narrow_for_a_time_is_flagged() {
+    let checked = |origin: &str, appliance: &str, load: &str| {
+        let text = format!(
+            r#"
+            name = "narrow"
+            duration = "60s"
+            cache.memory = "0B"
+            origin = [{{ name = "o", type = "servers", servers = 8, service = "1ms"{origin} }}]
+            volume = [{{ name = "v", size = "1GiB", load = [{{ arrivals = "poisson", rate = 100{load} }}, {{ from = "10s", arrivals = "idle" }}] }}]
+            {appliance}
+            "#
+        );
+        scenario(&text).check()
+    };
+    let said = |found: Result<Vec<forebay_sim::scenario::Flag>, _>| {
+        let flags = found.expect("it can be run");
+        flags.into_iter().map(|flag| flag.message).collect::<Vec<_>>()
+    };
+    // 300 KiB too many for 10 s.
+    let link = ", link_per_second = \"100KiB\"";
+    assert_eq!(
+        said(checked(link, "", "")),
+        [
+            "the link from origin `o` falls behind from 0s to 10s: 400KiB/s, and it does 100KiB/s at most: 2.93MiB of it wait by then, and the last of it is done at 40s at \
+          the earliest"
+        ]
+    );
+    let appliance = "appliance = [{ name = \"a\", request_time = \"20ms\" }]";
+    assert_eq!(
+        said(checked("", appliance, "")),
+        [
+            "a worker of appliance `a` falls behind from 0s to 10s: 2.00 s of work per second, and it does 1.00 s of work per second at most: 10 s of work of it wait by then, and \
+          the last of it is done at 20s at the earliest"
+        ]
+    );
+    // 500 requests of 20 ms each are 10 s of work.
+    assert!(checked("", appliance, ", outstanding_max = 500").is_ok());
+    let error = checked("", appliance, ", outstanding_max = 499").expect_err("499 are 9.98 s").to_string();
+    assert!(
+        error.contains("; by 10s 10 s of work would wait, and no more than 9.98 s of work may"),
+        "{error}"
+    );
+}

@@ -394,6 +394,16 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
         scenario(&appliance).check().expect_err("100 requests/s").to_string(),
         "a worker of appliance `a` can never keep up: 2.00 s of work per second from 0s on, and it does 1.00 s of work per second at most"
     );
+    // What is little too much is told so.
+    let little = appliance.replace("20ms", "10.01ms");
+    assert_eq!(
+        scenario(&little).check().expect_err("1.001 s").to_string(),
+        "a worker of appliance `a` can never keep up: 1.001 s of work per second from 0s on, and it does 1.000 s of work per second at most"
+    );
+    assert_eq!(
+        said(", link_per_second = \"409599B\"", "rate = 100, read_share = 0"),
+        "the link to origin `o` can never keep up: 409600 B/s from 0s on, and it does 409599 B/s at most"
+    );
     let narrow = appliance.replace("request_time = \"20ms\"", "link_per_second = \"100KiB\"");
     assert!(
         scenario(&narrow)
