@@ -585,7 +585,8 @@ impl<'a> Simulation<'a> {
         assert_eq!(requests, answered + outstanding, "a request was lost or answered twice");
         let mut flags = self.flags;
         for (place, client) in self.clients.iter().enumerate() {
-            flags.extend(client.requests.flag_shed(place));
+            let origin = self.scenario.origin_of(&self.scenario.volume[place]).unwrap_or(0);
+            flags.extend(client.requests.flag_shed(place, &self.scenario.origin[origin]));
             flags.extend(client.requests.flag_unanswered(place, &client.rows, self.scenario.cache.interval));
         }
         flags.extend(self.world.tier.as_ref().and_then(|tier| tier.flag()));

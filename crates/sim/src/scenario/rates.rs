@@ -567,13 +567,16 @@ fn too_many(
 }
 
 impl Requests {
-    /// What the run had to shed of those of volume number `place`, with the arithmetic.
-    pub(crate) fn flag_shed(&self, place: usize) -> Option<Flag> {
+    /// What the run had to shed of those of volume number `place`, whose origin this is, with the arithmetic.
+    pub(crate) fn flag_shed(&self, place: usize, origin: &OriginTable) -> Option<Flag> {
         let Requests { sent, answered, shed } = self;
         (*shed > 0).then(|| {
+            let why = match origin.hangs.is_empty() {
+                true => "the run asked for more than could be served".to_owned(),
+                false => format!("origin `{}` hung, or the run asked for more than could be served", origin.name),
+            };
             let message = format!(
-                "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered: \
-                 the run asked for more than could be served"
+                "{shed} requests were shed at the maximum outstanding, and {answered} of the {sent} that were sent were answered: {why}"
             );
             Flag { key: format!("volume[{place}]"), message }
         })

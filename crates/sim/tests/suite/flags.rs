@@ -439,3 +439,17 @@ fn what_is_narrow_for_a_time_is_flagged() {
         "{error}"
     );
 }
+
+#[test]
+fn what_was_shed_behind_an_origin_that_hung_is_not_told_of_the_load_alone() {
+    let hangs = GOOD
+        .replace("servers = 2", "servers = 2, hangs = [{ from = \"10s\", for = \"40s\" }]")
+        .replace("rate = 100", "rate = 100, outstanding_max = 16");
+    let outcome = Simulation::new(&scenario(&hangs), &Traces::new(), None).expect("it can be run").run();
+    let said: Vec<&str> = outcome.flags.iter().map(|flag| flag.message.as_str()).collect();
+    assert!(
+        said.iter()
+            .any(|said| said.ends_with("origin `o` hung, or the run asked for more than could be served")),
+        "{said:?}"
+    );
+}
