@@ -5,10 +5,11 @@ use crate::tier::TierOutcome;
 use forebay_control::conformance::Verdict;
 use forebay_control::{Decision, VolumeObservation};
 use forebay_units::Nanos;
-use forebay_workload::LatencySnapshot;
+use forebay_workload::{LatencyHistogram, LatencySnapshot};
 use serde::Serialize;
 
-/// Latencies in milliseconds; absent where nothing completed.
+/// Latencies in milliseconds; absent where nothing completed, and percentiles also where they are [`LatencyHistogram::HIGHEST`] or more, from which on they are not told
+/// apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencySummary {
     /// Completed requests.
@@ -25,7 +26,8 @@ pub struct LatencySummary {
 
 impl LatencySummary {
     pub(crate) fn of(latencies: &LatencySnapshot) -> LatencySummary {
-        let at = |percentile| latencies.percentile(percentile).map(Nanos::as_millis_f64);
+        let is_told = |latency: &Nanos| *latency < LatencyHistogram::HIGHEST;
+        let at = |percentile| latencies.percentile(percentile).filter(is_told).map(Nanos::as_millis_f64);
         LatencySummary {
             count: latencies.count(),
             mean_ms: latencies.mean().map(Nanos::as_millis_f64),
@@ -386,4 +388,22 @@ pub struct Outcome {
     pub tier: Option<TierOutcome>,
     /// What the controller decided.
     pub decisions: Vec<Decision>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_that_are_not_told_apart_are_absent_and_the_mean_is_not() {
+        let mut latencies = LatencyHistogram::new();
+        for seconds in [1, 99, 200, 500] {
+            latencies.record(Nanos::secs(seconds));
+        }
+        let summary = LatencySummary::of(&latencies.snapshot());
+        assert_eq!((summary.count, summary.mean_ms), (4, Some(200_000.0)));
+        // The second of four, told within 1 %.
+        assert!(summary.p50_ms.is_some_and(|p50| (99_000.0..100_000.0).contains(&p50)), "{summary:?}");
+        assert_eq!((summary.p95_ms, summary.p99_ms), (None, None));
+    }
 }

@@ -147,6 +147,23 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(hash(&first), hash(&other));
 }
 
+/// A hang of 500 s, of which latencies of 100 s and more are not told apart.
+#[test]
+fn percentiles_of_100_s_and_more_are_told_as_that() {
+    let folder = folder();
+    let hangs = SMALL
+        .replace("\"60s\"", "\"600s\"")
+        .replace("servers = 2", "servers = 2\nhangs = [{ from = \"40s\", for = \"500s\" }]")
+        .replace("memory = \"64MiB\"", "memory = \"0B\"")
+        .replace("rate = 150", "rate = 5");
+    let path = file(&folder, "hangs.toml", hangs);
+    let told = succeed(args(&[&"sim", &path]));
+    assert!(told.lines().any(|line| line.matches(">100 s").count() == 2), "{told}");
+    let latency = &json(SIM, args(&[&"sim", &path, &"--json"]))["volumes"][0]["totals"]["latency"];
+    assert!(latency["mean_ms"].as_f64().is_some_and(|mean| mean > 100_000.0), "{latency}");
+    assert!(latency["p95_ms"].is_null() && latency["p99_ms"].is_null(), "{latency}");
+}
+
 #[test]
 fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
     let folder = folder();

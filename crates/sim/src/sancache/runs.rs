@@ -2,7 +2,7 @@
 
 use super::loads::{LoadKind, PHASE, VOLUME, requests};
 use crate::load::{RecordedRequest, Traces};
-use crate::outcome::Outcome;
+use crate::outcome::{LatencySummary, Outcome};
 use crate::scenario::{
     ArrayTable, ArrivalKind, CacheTable, DiskName, FlashTable, LoadTable, ObserveTable, OriginKind,
     OriginTable, Queue, Raid, Scenario, Sizing, TierTable, TierUse, TierWrites, VolumeTable,
@@ -306,13 +306,15 @@ impl Bench {
             tier.map_or(0, |tier| tier.intervals.iter().map(|row| of(&row.totals)).sum())
         };
         let totals = tier.map(|tier| tier.totals).unwrap_or_default();
+        // One that is too long to be told is no short one.
+        let p99 = |latency: &LatencySummary| latency.p99_ms.or((latency.count > 0).then_some(f64::INFINITY));
         let filling: Vec<f64> =
-            volume.intervals.iter().take(12).filter_map(|row| row.latency.p99_ms).collect();
+            volume.intervals.iter().take(12).filter_map(|row| p99(&row.latency)).collect();
         RunRow {
             admission: admission.map(|admission| admission.to_string()),
             tier_bytes: admission.map_or(0, |_| self.tier.size.get()),
             mean_ms: volume.totals.latency.mean_ms.unwrap_or(0.0),
-            p99_ms: volume.totals.latency.p99_ms.unwrap_or(0.0),
+            p99_ms: p99(&volume.totals.latency).unwrap_or(0.0),
             p99_filling_ms: filling.iter().sum::<f64>() / filling.len().max(1) as f64,
             iops: volume.totals.iops,
             read_hits: totals.read_hit_ratio(),

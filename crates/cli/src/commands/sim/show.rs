@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::output::{Output, bytes, count};
 use forebay_report::{Axis, Card, Chart, Quantity, Report, Series, Status, Table};
 use forebay_sim::scenario::Scenario;
-use forebay_sim::{ObjectiveOutcome, Outcome, VolumeSeries};
+use forebay_sim::{LatencySummary, ObjectiveOutcome, Outcome, VolumeSeries};
 use serde::Serialize;
 
 /// The layout of the JSON.
@@ -32,6 +32,11 @@ pub(super) struct Json<'a> {
 
 fn ms(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"))
+}
+
+/// A percentile: one of 100 s or more is not told apart from others.
+fn percentile(latency: &LatencySummary, value: Option<f64>) -> String {
+    if value.is_none() && latency.count > 0 { ">100 s".to_owned() } else { ms(value) }
 }
 
 fn share(value: Option<f64>) -> String {
@@ -69,8 +74,8 @@ impl Shown<'_> {
                 volume.volume.clone(),
                 format!("{:.0}", totals.iops),
                 ms(totals.latency.mean_ms),
-                ms(totals.latency.p95_ms),
-                ms(totals.latency.p99_ms),
+                percentile(&totals.latency, totals.latency.p95_ms),
+                percentile(&totals.latency, totals.latency.p99_ms),
                 share(totals.hit_ratio),
                 bytes((totals.quota_blocks_mean * volume.block_bytes as f64) as u64),
                 bytes(totals.quota_blocks_max * volume.block_bytes),
