@@ -115,10 +115,15 @@ impl fmt::Display for Nanos {
 pub struct ParseNanosError {
     /// What was found.
     pub found: String,
+    /// Whether it is a span of time, but longer than can be counted.
+    pub is_too_large: bool,
 }
 
 impl fmt::Display for ParseNanosError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_too_large {
+            return write!(f, "`{}` is too long: expected at most 2^64 - 1 ns, some 213503 days", self.found);
+        }
         write!(
             f,
             "`{}` is not a span of time: expected a number and a unit, as in `5ms`, `600s` or `2h`",
@@ -134,7 +139,8 @@ impl FromStr for Nanos {
 
     /// The unit (`ns`, `us`, `ms`, `s`, `m` or `min`, `h`, `d`) must be given: a bare number would be a guess.
     fn from_str(text: &str) -> Result<Nanos, ParseNanosError> {
-        let error = || ParseNanosError { found: text.to_owned() };
+        let failed = |is_too_large| ParseNanosError { found: text.to_owned(), is_too_large };
+        let error = || failed(false);
         let trimmed = text.trim();
         let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).ok_or_else(error)?;
         let (number, unit) = trimmed.split_at(split);
@@ -149,7 +155,7 @@ impl FromStr for Nanos {
             _ => return Err(error()),
         };
         let nanos = (number.parse::<f64>().map_err(|_| error())? * factor).round();
-        if nanos >= u64::MAX as f64 { Err(error()) } else { Ok(Nanos(nanos as u64)) }
+        if nanos >= u64::MAX as f64 { Err(failed(true)) } else { Ok(Nanos(nanos as u64)) }
     }
 }
 
@@ -167,7 +173,11 @@ mod tests {
         assert_eq!(Nanos(1_500).to_string(), "1.50us");
         assert_eq!(Nanos::secs(600).to_string(), "600s");
         for text in ["5", "", "ms", "5 parsecs", "1.2.3s"] {
-            assert!(text.parse::<Nanos>().is_err(), "{text}");
+            assert!(!text.parse::<Nanos>().expect_err(text).is_too_large, "{text}");
         }
+        // 213,503 days are 18,446,659,200 s, and 2^64 ns are 18,446,744,073.7 s.
+        assert_eq!("213503d".parse::<Nanos>(), Ok(Nanos::secs(18_446_659_200)));
+        let error = "1000000d".parse::<Nanos>().expect_err("more than there is").to_string();
+        assert_eq!(error, "`1000000d` is too long: expected at most 2^64 - 1 ns, some 213503 days");
     }
 }

@@ -198,6 +198,12 @@ fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
     let words =
         refuse("servers = 2", "servers = 2\nqueues = \"each\"\ndistribution = \"exponential\"\nraid = \"5\"");
     assert!(words.contains("`raid`") && words.contains("only with `type = \"disks\"`"), "{words}");
+    // A span of time that is one.
+    let words = refuse("duration = \"60s\"", "duration = \"1000000d\"");
+    assert!(
+        words.contains("line 3, `duration`: `1000000d` is too long: expected at most 2^64 - 1 ns"),
+        "{words}"
+    );
     // An objective that is faster than anything.
     let words = refuse("latency = \"8ms\"", "latency = \"100us\"");
     assert!(
