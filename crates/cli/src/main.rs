@@ -15,7 +15,7 @@ mod recorded;
 mod trace_file;
 mod whole;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -36,7 +36,12 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    let line = match CommandLine::try_parse() {
+    let mut command = with_numbers(CommandLine::command());
+    let found = command.try_get_matches_from_mut(std::env::args_os());
+    let line = found.and_then(|mut found| {
+        CommandLine::from_arg_matches_mut(&mut found).map_err(|told| told.format(&mut command))
+    });
+    let line = match line {
         Ok(line) => line,
         Err(told) => return tell(&told),
     };
@@ -44,6 +49,16 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// The same command, of which every option reads a negative number as its value. It refuses most of them, and says what it expects; left to itself clap takes
+/// them for flags, and advises to write `-- -1`, which no option reads.
+fn with_numbers(command: clap::Command) -> clap::Command {
+    let option = |arg: clap::Arg| match !arg.is_positional() && arg.get_action().takes_values() {
+        true => arg.allow_negative_numbers(true),
+        false => arg,
+    };
+    command.mut_args(option).mut_subcommands(with_numbers)
 }
 
 /// Shows what the command line itself asks for (`--help`, `--version`), which is output like any other, or says what is wrong with it.

@@ -368,7 +368,7 @@ fn a_reservation_is_made_shown_and_cancelled() {
     for (more, code, said) in [
         (&["--cancel", "1"][..], 1, "there is no reservation 1"),
         (&["nobody", "--iops", "1", "--for", "1m"], 1, "`volumes` is `nobody`, expected one of `db`"),
-        (&["db", "--iops", "-1", "--for", "1m"], 2, "unexpected argument '-1'"),
+        (&["db", "--iops", "-1", "--for", "1m"], 2, "'-1' for '--iops <RATE>': expected a number above 0"),
         (&["db", "--iops", "NaN", "--for", "1m"], 2, "'NaN' for '--iops <RATE>': expected a number above 0"),
         (&["db", "--for", "1m"], 1, "one of them, or both"),
         (&["db", "--iops", "1"], 2, "--for"),

@@ -204,6 +204,10 @@ fn bad_scenarios_are_refused_with_file_line_key_and_arithmetic() {
         words.contains("line 3, `duration`: `1000000d` is too long: expected at most 2^64 - 1 ns"),
         "{words}"
     );
+    // A seed that is none, and no advice that would not help.
+    let path = file(&folder, "small.toml", SMALL);
+    let (status, words) = fail(args(&[&"sim", &path, &"--seed", &"-1"]));
+    assert!(status == 2 && words.contains("'-1' for '--seed <N>'") && !words.contains("-- -1"), "{words}");
     // An objective that is faster than anything.
     let words = refuse("latency = \"8ms\"", "latency = \"100us\"");
     assert!(
