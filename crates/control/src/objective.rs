@@ -284,7 +284,9 @@ impl fmt::Display for Objective {
             Target::Latency { statistic, at_most, .. } => {
                 write!(f, "{statistic} latency{of} at most {at_most}")
             }
-            Target::IopsFloor { at_least, .. } => write!(f, "at least {at_least:.0} requests/s{of}"),
+            Target::IopsFloor { at_least, .. } => {
+                write!(f, "at least {} requests/s{of}", rate_in_words(at_least))
+            }
             Target::BandwidthFloor { at_least, .. } => {
                 let (unit, name) = match at_least {
                     _ if at_least >= 1e6 => (1e6, "MB"),
@@ -295,6 +297,13 @@ impl fmt::Display for Objective {
             }
         }
     }
+}
+
+/// A rate as it was stated; the share of one, which may have as many digits as there are, to the thousandth.
+fn rate_in_words(rate: f64) -> String {
+    const STATED_DIGITS_MAX: usize = 14;
+    let exact = rate.to_string();
+    if exact.len() > STATED_DIGITS_MAX && rate >= 0.01 { format!("{rate:.3}") } else { exact }
 }
 
 /// An objective that cannot be judged.
@@ -331,6 +340,14 @@ mod tests {
         assert!(floor.excess(3_600.0) < 0.0);
         assert_eq!(floor.excess(0.0), f64::INFINITY);
         assert_eq!(floor.to_string(), "at least 1800 requests/s");
+        let said = |floor: f64| Objective::iops_floor(floor).to_string();
+        assert_eq!([said(39.5), said(0.4)], ["at least 39.5 requests/s", "at least 0.4 requests/s"]);
+        assert_eq!(
+            [said(IOPS_MAX), said(1e-9)].map(|said| said.len()),
+            ["at least 1000000000 requests/s".len(), "at least 0.000000001 requests/s".len()]
+        );
+        // A third of a reservation.
+        assert_eq!(said(100.0 / 3.0), "at least 33.333 requests/s");
         assert_eq!(
             Objective::percentile_latency(95.0, Nanos::millis(5), Operations::Reads).to_string(),
             "p95 latency of reads at most 5ms"
