@@ -90,6 +90,19 @@ fn of_recorded_volumes_of_high_locality_almost_nothing_is_loaded_and_it_is_said_
 }
 
 #[test]
+fn a_folder_of_recordings_that_are_all_too_short_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/office.fbt.zst");
+    std::fs::copy(example, folder.path().join("office.fbt.zst")).unwrap();
+    let output = run(["repro", "presto", "--traces", folder.path().to_str().unwrap()]);
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for told in ["left out: office", "it lasts 300 s, expected at least 600", "holds no trace of 600 s"] {
+        assert!(words.contains(told), "{words}");
+    }
+}
+
+#[test]
 fn who_takes_over_a_killed_daemon_begins_with_what_it_had_cached() {
     let folder = folder();
     let report = folder.path().join("report.html");

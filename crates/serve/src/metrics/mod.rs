@@ -169,7 +169,11 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
             text.sizes(name, &[("volume", &volume.name), ("op", op)], sizes, bytes);
         }
     }
-    text.family("forebay_volume_request_errors_total", "counter", "Client requests answered with an error.");
+    text.family(
+        "forebay_volume_request_errors_total",
+        "counter",
+        "Client requests answered with an error of the origin, or of the cache for it.",
+    );
     for (volume, _) in volumes {
         let errors = volume.observation.counters.errors as f64;
         text.sample("forebay_volume_request_errors_total", &[("volume", &volume.name)], errors);

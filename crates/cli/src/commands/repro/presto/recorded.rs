@@ -3,7 +3,7 @@
 use crate::commands::repro::jobs::side_by_side;
 use crate::commands::repro::recorded;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, say};
 use forebay_control::prewarm::{Heuristic, Takeover};
 use forebay_report::{Report, Table};
 use forebay_sim::RecordedRequest;
@@ -64,6 +64,15 @@ pub(super) fn run(folder: &Path) -> Result<Found, Failure> {
         (name, format!("it lasts {found:.0} s, expected at least {needed}"))
     }));
     left_out.sort();
+    if long.is_empty() {
+        for (name, reason) in &left_out {
+            say(format_args!("left out: {name}: {reason}"));
+        }
+        let shown = folder.display();
+        return Err(Failure::new(format!(
+            "the folder `{shown}` holds no trace of {needed} s with times and enough requests"
+        )));
+    }
     let volumes = side_by_side(long.len(), |at| volume(&long[at].0, &long[at].1));
     Ok(Found { schema: SCHEMA, cache_bytes: CACHE_BYTES, volumes, left_out })
 }
