@@ -3,6 +3,7 @@
 //! A window's mean over a queue deviates by more than the number of its requests says, since who waits makes others
 //! wait. Times are in seconds.
 
+use super::latency::Kind;
 use super::{Demand, OPEN_UTILISATION_MAX, OriginModel, OriginPrediction, Prediction, WorkloadModel};
 use super::{Predictor, normal_share_below};
 use crate::objective::{Objective, Operations, Statistic, Target};
@@ -111,7 +112,9 @@ impl Chance {
     /// Variance of the mean latency over its square; 0 where there are no such requests.
     fn mean(&self, workload: &WorkloadModel, got: &Prediction, operations: Operations) -> f64 {
         let mean = got.mean_latency(operations);
-        let [(hits, hit, _), (misses, miss, _), (writes, ..)] = got.kinds(operations);
+        let [hits, misses, writes] = got.kinds(operations);
+        let (hit, miss) = (hits.mean, misses.mean);
+        let [hits, misses, writes] = [hits, misses, writes].map(|kind| kind.weight);
         let (requests, all) = (got.rate * self.seconds * (hits + misses + writes), hits + misses + writes);
         if requests <= 0.0 || mean <= 0.0 {
             return 0.0;
@@ -123,7 +126,9 @@ impl Chance {
 
     /// Variance of what the origin adds to the mean latency of all requests.
     fn at_origin(&self, workload: &WorkloadModel, got: &Prediction, operations: Operations) -> f64 {
-        let [(hits, ..), (misses, miss, _), (writes, write, _)] = got.kinds(operations);
+        let [hits, misses, writes] = got.kinds(operations);
+        let (miss, write) = (misses.mean, writes.mean);
+        let [hits, misses, writes] = [hits, misses, writes].map(|kind| kind.weight);
         let all = hits + misses + writes;
         let (misses, writes) = (misses / all, writes / all);
         let requests = got.rate * self.seconds * all;
@@ -162,26 +167,26 @@ impl Chance {
         value: f64,
     ) -> Spread {
         let kinds = got.kinds(operations);
-        let all: f64 = kinds.iter().map(|kind| kind.0).sum();
+        let all: f64 = kinds.iter().map(|kind| kind.weight).sum();
         let requests = got.rate * self.seconds * all;
         if requests <= 0.0 || value <= 0.0 {
             return Spread::even(value, 0.0);
         }
-        let origin = (kinds[1].0 * kinds[1].1 + kinds[2].0 * kinds[2].1) / all;
+        let [_, misses, writes] = kinds;
+        let origin = (misses.weight * misses.mean + writes.weight * writes.mean) / all;
         let scale =
             if origin > 0.0 { self.at_origin(workload, got, operations) / origin.powi(2) } else { 0.0 };
         // Requests that are slow together say less: by the root of how much less they say of the mean (ours).
-        let alone = got.latency_cv2 / (requests * (kinds[1].0 + kinds[2].0) / all).max(1.0);
+        let alone = got.latency_cv2 / (requests * (misses.weight + writes.weight) / all).max(1.0);
         let together = (scale / alone.max(f64::MIN_POSITIVE)).max(1.0).sqrt();
         // No more of them than there are: the slowest of a window is its 100th percentile.
         let most = 1.0 - 0.5 / requests.max(1.0);
         let value = if share > most { got.percentile_latency(most * 100.0, operations) } else { value };
         let share = share.min(most);
         let of_share = (share * (1.0 - share) / requests * together).sqrt();
-        let [_, misses, writes] = kinds;
         let toward = |step: f64| {
             let at = value * f64::exp(step);
-            let between = |kinds: &[(f64, f64, f64)]| {
+            let between = |kinds: &[Kind]| {
                 let below = |t: f64| got_below(kinds, t) / all;
                 (below(at) - below(value)).abs()
             };
@@ -203,8 +208,8 @@ fn left_dispersion(workload: &WorkloadModel, got: &Prediction, servers: f64) -> 
 }
 
 /// The weight of requests of these kinds that take no longer than `t`.
-fn got_below(kinds: &[(f64, f64, f64)], t: f64) -> f64 {
-    kinds.iter().map(|&(weight, mean, cv2)| weight * super::gamma_share_below(t, mean, cv2)).sum()
+fn got_below(kinds: &[Kind], t: f64) -> f64 {
+    kinds.iter().map(|kind| kind.weight * kind.share_below(t)).sum()
 }
 
 /// How a number is distributed over windows: its logarithm is normal, with a deviation of its own on each side of the
@@ -238,7 +243,7 @@ impl Spread {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{predict, tests::reader};
+    use super::super::{predict_each, tests::reader};
     use super::*;
     use forebay_units::Nanos;
     use forebay_workload::{Random, exponential, random};
@@ -285,7 +290,7 @@ mod tests {
         let origin = OriginModel { servers: f64::from(servers), service_cv2 };
         let foreseen = |rate: f64, objective: &Objective| {
             let workload = reader(Demand::Open { rate }, hit_ratio);
-            let predicted = predict(&origin, &[workload]);
+            let predicted = predict_each(&origin, &[workload]);
             let chance = Chance::new(&origin, &[workload], &predicted, SECONDS);
             chance.spread(&workload, &predicted.workloads[0], objective)
         };
@@ -335,9 +340,10 @@ mod tests {
 
     #[test]
     fn as_many_windows_keep_a_percentile_as_is_told() {
+        let mut wrong = Vec::new();
         for percentile in [90.0, 99.0] {
-            // Where services are constant the percentile itself is off: latencies are no gamma distribution then. Nor is one of
-            // few requests, behind servers that are nine tenths busy, what half of the windows are below.
+            // Where services are constant the percentile itself is a tenth off, which many windows lie within. And one of few requests,
+            // behind servers that are nine tenths busy, is not what half of the windows are below.
             for case in CASES.into_iter().filter(|&(rate, hit_ratio, servers, cv2)| {
                 cv2 > 0.0 && rate * (1.0 - hit_ratio) / f64::from(servers) <= 80.0
             }) {
@@ -350,13 +356,27 @@ mod tests {
                     window.get(rank.max(1) - 1).copied().unwrap_or(0.0)
                 });
                 // Of a percentile that few requests of a window are beyond fewer windows are told than keep it.
-                for (told, kept) in &shares {
-                    assert!(
-                        (-0.1..0.3).contains(&(kept - told)),
-                        "p{percentile} {case:?}: (told, kept) {shares:.3?}"
-                    );
+                if shares.iter().any(|(told, kept)| !(-0.1..0.3).contains(&(kept - told))) {
+                    wrong.push(format!("p{percentile} {case:?}: (told, kept) {shares:.3?}"));
                 }
             }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Where a window has less requests than leave one beyond it, a percentile is that of its slowest.
+    #[test]
+    fn of_the_slowest_request_no_percentile_is_beyond() {
+        for (rate, hit_ratio, servers, service_cv2) in CASES {
+            let origin = OriginModel { servers: f64::from(servers), service_cv2 };
+            let workload = reader(Demand::Open { rate }, hit_ratio);
+            let predicted = predict_each(&origin, &[workload]);
+            let chance = Chance::new(&origin, &[workload], &predicted, SECONDS);
+            let of = |percentile| {
+                let objective = Objective::percentile_latency(percentile, Nanos::millis(50), Operations::All);
+                chance.spread(&workload, &predicted.workloads[0], &objective)
+            };
+            assert_eq!(of(99.99), of(100.0));
         }
     }
 }

@@ -21,6 +21,7 @@
 
 mod chance;
 mod inference;
+mod latency;
 mod predictor;
 
 pub use chance::{Chance, Spread};
@@ -28,6 +29,7 @@ pub use inference::{Inferred, ObservedLoad, Service, fit_servers, infer};
 pub use predictor::{Predictor, predict, predict_each};
 
 use crate::objective::{Objective, Operations, Statistic, Target};
+use latency::{Kind, Queued};
 
 /// The utilisation by open workloads up to which the stationary formula is used (ours): beyond it queues do not
 /// settle within an objective's window.
@@ -184,6 +186,8 @@ pub struct Prediction {
     pub write_latency: f64,
     /// Squared coefficient of variation of the latencies at the origin.
     pub latency_cv2: f64,
+    /// How reads that miss and writes are served there; `None` where their latencies are known by their variation alone.
+    queued: Option<[Queued; 2]>,
     /// Bytes of an average read.
     pub read_bytes: f64,
     /// Bytes of an average write.
@@ -191,38 +195,45 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// (weight, mean, squared coefficient of variation) of the kinds of requests that `operations` names.
-    fn kinds(&self, operations: Operations) -> [(f64, f64, f64); 3] {
+    /// The kinds of requests that `operations` names.
+    fn kinds(&self, operations: Operations) -> [Kind; 3] {
         let (hits, misses, writes) = self.shares;
         let reads = f64::from(u8::from(operations != Operations::Writes));
         let writing = f64::from(u8::from(operations != Operations::Reads));
+        let [read, written] = self.queued.map_or([None; 2], |queued| queued.map(Some));
+        let kind = |weight, mean, cv2, queued| Kind { weight, mean, cv2, queued };
         [
-            (hits * reads, self.hit_latency, 0.25),
-            (misses * reads, self.miss_latency, self.latency_cv2),
-            (writes * writing, self.write_latency, self.latency_cv2),
+            kind(hits * reads, self.hit_latency, 0.25, None),
+            kind(misses * reads, self.miss_latency, self.latency_cv2, read),
+            kind(writes * writing, self.write_latency, self.latency_cv2, written),
         ]
     }
 
     /// Mean latency of `operations`; 0 where there are none.
     pub fn mean_latency(&self, operations: Operations) -> f64 {
         let kinds = self.kinds(operations);
-        let weight: f64 = kinds.iter().map(|kind| kind.0).sum();
-        if weight <= 0.0 { 0.0 } else { kinds.iter().map(|kind| kind.0 * kind.1).sum::<f64>() / weight }
+        let weight: f64 = kinds.iter().map(|kind| kind.weight).sum();
+        if weight <= 0.0 {
+            0.0
+        } else {
+            kinds.iter().map(|kind| kind.weight * kind.mean).sum::<f64>() / weight
+        }
     }
 
     /// The latency that `percentile` per cent of `operations` do not exceed: hits, misses and writes mixed, each
-    /// with the gamma distribution of its mean and variance (ours; exact for one exponential kind). 0 where there are none.
+    /// with the gamma distribution of its mean and variance, or by how it is served where that is known (ours; exact for one exponential kind). 0 where there are none.
     pub fn percentile_latency(&self, percentile: f64, operations: Operations) -> f64 {
         let kinds = self.kinds(operations);
-        let weight: f64 = kinds.iter().map(|kind| kind.0).sum();
+        let weight: f64 = kinds.iter().map(|kind| kind.weight).sum();
         if weight <= 0.0 {
             return 0.0;
         }
         let wanted = (percentile / 100.0).clamp(0.0, 0.999_999) * weight;
-        let below =
-            |t: f64| kinds.iter().map(|&(w, mean, cv2)| w * gamma_share_below(t, mean, cv2)).sum::<f64>();
-        let slowest =
-            kinds.iter().filter(|kind| kind.0 > 0.0).fold(LATENCY_MIN_S, |slow, kind| slow.max(kind.1));
+        let below = |t: f64| kinds.iter().map(|kind| kind.weight * kind.share_below(t)).sum::<f64>();
+        let slowest = kinds
+            .iter()
+            .filter(|kind| kind.weight > 0.0)
+            .fold(LATENCY_MIN_S, |slow, kind| slow.max(kind.mean));
         let (mut low, mut high) = (0.0, slowest * 64.0);
         for _ in 0..40 {
             let middle = (low + high) / 2.0;
@@ -265,13 +276,6 @@ pub struct OriginPrediction {
     pub utilisation: f64,
     /// One per workload, in their order.
     pub workloads: Vec<Prediction>,
-}
-
-/// The share of a gamma distribution with this mean and squared coefficient of variation that lies below `t`, by
-/// Wilson and Hilferty's cube root (PNAS 17, 1931): within .01 for variations up to 1.
-fn gamma_share_below(t: f64, mean: f64, cv2: f64) -> f64 {
-    let ninth = cv2 / 9.0; // the shape is 1 / cv2
-    normal_share_below(((t / mean.max(LATENCY_MIN_S)).cbrt() - (1.0 - ninth)) / ninth.sqrt())
 }
 
 /// The standard normal distribution function (Abramowitz and Stegun 7.1.26: error at most 1.5e-7).

@@ -1,5 +1,6 @@
 //! What every workload on an origin gets: the one waiting time of the formula of [`super`], and what follows from it for each.
 
+use super::latency::Queued;
 use super::{
     Demand, LATENCY_MIN_S, OPEN_UTILISATION_MAX, OriginModel, OriginPrediction, Prediction, WorkloadModel,
 };
@@ -248,7 +249,15 @@ impl Predictor {
         // Variance of the wait of an M/M/1 queue relative to its squared mean: (2 - u) / u.
         let model_cv2 = (service * service * origin.service_cv2 + wait * wait * (2.0 - busy) / busy)
             / (latency * latency);
+        // Where services are inferred, what they are at least is not known; and of a loop not how many of its requests find a server idle.
+        let is_open = matches!(workload.demand, Demand::Open { .. });
+        let is_queue_known = self.waits == Waits::Own && workload.latency_cv2.is_none() && is_open;
+        let queued = |served: f64| Queued { served, service_cv2: origin.service_cv2, waiting: busy };
         Prediction {
+            queued: is_queue_known.then(|| {
+                [workload.read_service * workload.read_stretch, write_service * workload.write_stretch]
+                    .map(queued)
+            }),
             rate: match workload.demand {
                 Demand::Open { rate } => rate * open.scale,
                 Demand::Closed { .. } => workload.rate(wait),
