@@ -87,13 +87,13 @@ pub enum ScenarioError {
         /// Which key.
         key: String,
         /// Which origin.
-        origin: String,
+        origin: Box<str>,
         /// Requests per second that no cache takes.
         unavoidable: f64,
         /// From when on.
         at: Nanos,
         /// How many disks or servers, in words.
-        servers: String,
+        servers: Box<str>,
         /// The time of one access.
         service: Nanos,
         /// Accesses of a request.
@@ -103,7 +103,7 @@ pub enum ScenarioError {
         /// How many times what it serves in turn that is.
         times: f64,
         /// What would be shed by when, in words; empty where it lasts to the end of the run.
-        lost: String,
+        lost: Box<str>,
     },
     /// Bytes or requests that must pass through something that never takes so many.
     #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most{lost}")]
@@ -111,7 +111,7 @@ pub enum ScenarioError {
         /// Which key.
         key: String,
         /// What is too narrow.
-        what: String,
+        what: Box<str>,
         /// What is asked of it.
         asked: String,
         /// From when on.
@@ -119,7 +119,7 @@ pub enum ScenarioError {
         /// What it can do.
         at_most: String,
         /// What would be shed by when, in words; empty where it lasts to the end of the run.
-        lost: String,
+        lost: Box<str>,
     },
     /// Volumes that do not fit on their device.
     #[error("the volumes of origin `{origin}` need {needed}, it has {capacity}")]

@@ -141,7 +141,14 @@ impl Lane {
             }
             _ => String::new(),
         };
-        Err(ScenarioError::Narrow { key: self.key(), what, asked, at: phase.from, at_most, lost })
+        Err(ScenarioError::Narrow {
+            key: self.key(),
+            what: what.into(),
+            asked,
+            at: phase.from,
+            at_most,
+            lost: lost.into(),
+        })
     }
 }
 
@@ -218,7 +225,7 @@ impl Scenario {
         let instants = self.changes_of_load(self.volume.iter());
         // The same ones at each instant.
         let lanes: Vec<Vec<Lane>> = instants.iter().map(|at| self.lanes(*at)).collect();
-        for number in 0..lanes.first().map_or(0, Vec::len) {
+        let mut check = |number: usize| {
             let phase = |(place, at): (usize, &Nanos)| {
                 let lane = &lanes[place][number];
                 let until = instants.get(place + 1).copied().unwrap_or(self.duration);
@@ -229,8 +236,9 @@ impl Scenario {
             for (place, excess) in excesses(&phases) {
                 flags.push(lanes[place][number].said(&phases[place], excess)?);
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        (0..lanes.first().map_or(0, Vec::len)).try_for_each(&mut check)
     }
 
     /// What is narrow, and what must pass through it from an instant on.
@@ -554,15 +562,15 @@ fn too_many(
     };
     Err(ScenarioError::Overload {
         key: key.to_owned(),
-        origin: origin.to_owned(),
+        origin: origin.into(),
         unavoidable: phase.asked,
         at,
-        servers: forced.who(),
+        servers: forced.who().into(),
         service: forced.service,
         accesses: forced.accesses,
         times: forced.at_most / forced.typical,
         at_most: forced.at_most,
-        lost,
+        lost: lost.into(),
     })
 }
 
