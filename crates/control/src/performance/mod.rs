@@ -2,7 +2,8 @@
 //!
 //! The origin is `servers` equal queues, first come first served, requests spread evenly (spindles of a stripe,
 //! channels of an SSD). Open workloads send at their rate; closed ones keep a number of requests outstanding, so that
-//! a faster origin is also asked for more. One waiting time `W` is common to all:
+//! a faster origin is also asked for more. One waiting time `W` is common to all, as [`infer`] has it
+//! for whoever knows latencies alone ([`predict_each`]: one for each closed workload, for whoever knows the services):
 //!
 //! ```text
 //! W = sum over workloads of  rate * k * (W * S + S^2 * (1 + cv2) / 2) / servers     k = (N-1)/N if closed, 1 if open
@@ -130,15 +131,18 @@ impl WorkloadModel {
     fn rate(&self, wait: f64) -> f64 {
         match self.demand {
             Demand::Open { rate } => rate,
-            Demand::Closed { outstanding, think } => {
-                let (hits, misses, writes) = self.shares();
-                let cycle = think
-                    + hits * self.hit_latency
-                    + misses * self.read_latency(wait)
-                    + writes * self.write_latency(wait);
-                outstanding / cycle.max(LATENCY_MIN_S)
-            }
+            Demand::Closed { outstanding, think } => outstanding / self.cycle(think, wait),
         }
+    }
+
+    /// The time between two requests of a client that thinks for `think` seconds, where each origin request waits `wait` seconds, which it is linear in.
+    fn cycle(&self, think: f64, wait: f64) -> f64 {
+        let (hits, misses, writes) = self.shares();
+        let cycle = think
+            + hits * self.hit_latency
+            + misses * self.read_latency(wait)
+            + writes * self.write_latency(wait);
+        cycle.max(LATENCY_MIN_S)
     }
 
     /// The share of its own requests that an arriving request of it can find in the queue.

@@ -104,20 +104,11 @@ impl Loop {
     }
 
     /// How long its requests wait where an open workload's wait `total`: as long, less a request's share of what is there of it, and of what open ones have there because of that,
-    /// `w + (work * w + residual) / (1 - open) / (fixed + stretched * w) = total`, the last denominator being the time between two requests of a client.
+    /// `w + (work * w + residual) / (1 - open) / (fixed + stretched * w) = total`, the last denominator being a client's cycle.
     fn own_wait(&self, total: f64, open: &OpenLoad) -> f64 {
         let Demand::Closed { outstanding, think } = self.workload.demand else { return total };
-        let (hits, misses, writes) = self.workload.shares();
-        let (reads, writes) = (
-            misses * self.workload.read_stretch,
-            writes * self.workload.write_phases() * self.workload.write_stretch,
-        );
-        let stretched = reads + writes;
-        let fixed = think
-            + hits * self.workload.hit_latency
-            + reads * self.workload.read_service
-            + writes * self.workload.write_service;
-        let fixed = fixed.max(LATENCY_MIN_S);
+        let fixed = self.workload.cycle(think, 0.0);
+        let stretched = self.workload.cycle(think, 1.0) - fixed;
         // Less than one request is there at all only at times.
         let share = outstanding.min(1.0) / (1.0 - open.busy);
         let (work, residual) = (self.work * share, self.residual * share);
@@ -389,7 +380,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each waits for what is there: the sum of the loops' own waits explains the wait of an open one, no more is served than there is, and nobody's load makes another's wait shorter.
+        /// No more is served than there is, and nobody's load makes another's wait shorter.
         #[test]
         fn own_waits_are_consistent(
             loads in prop::collection::vec((1.0f64..200.0, 0.0f64..0.95, 0.0f64..1.0, any::<bool>(), 0.0f64..0.02), 1..6),

@@ -92,7 +92,7 @@ fn snapshots(text: &mut Text, shared: &Shared) {
         return;
     }
     let has_trouble = shared.snapshot_store.as_ref().is_some_and(|store| store.trouble().is_some());
-    let help = "1 while the place of snapshots does not answer, or cannot be written, which is tried again.";
+    let help = "1 while the place of snapshots does not answer, or none can be written, be it of one volume, which is tried again.";
     text.single("forebay_snapshots_unavailable", "gauge", help, f64::from(u8::from(has_trouble)));
     let counters = &shared.snapshot_counters;
     for (name, help, counter) in [
