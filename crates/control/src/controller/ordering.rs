@@ -621,4 +621,22 @@ mod tests {
             [false, true, false]
         );
     }
+
+    #[test]
+    fn a_size_that_is_ordered_is_its_own_until_somebody_else_gives_another() {
+        let mut controller = three();
+        let id = VolumeId(1);
+        let before = grant(&mut controller, 1).blocks;
+        let change = Change::new(before / 2, DecisionKind::Shrunk, String::new(), Vec::new());
+        let observation = Observation { interval: Nanos::secs(1), ..Observation::default() };
+        let mut outcome = StepOutcome::default();
+        let changes = [(id, change)].into();
+        assert!(!grant(&mut controller, 1).is_own);
+        controller.apply(&observation, &BTreeMap::new(), &mut Scenes::default(), changes, &mut outcome);
+        assert!(outcome.actions.len() == 1 && grant(&mut controller, 1).is_own, "{:?}", outcome.actions);
+        controller.take_over(id, HostId(0), before / 2);
+        assert!(grant(&mut controller, 1).is_own, "that is what was ordered");
+        controller.take_over(id, HostId(0), before);
+        assert!(!grant(&mut controller, 1).is_own);
+    }
 }
