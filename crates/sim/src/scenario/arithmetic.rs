@@ -27,6 +27,8 @@ pub(super) struct Capacity {
     pub(super) is_parity: bool,
     /// Mean time of one random access without a queue.
     pub(super) service: Nanos,
+    /// That has the average seek of a whole disk in it: where data take a part of it, less.
+    has_seek: bool,
     /// Accesses that a request costs, were all servers as busy as the busiest is.
     pub(super) accesses: f64,
     /// Requests per second in turn: `servers / (service * accesses)`.
@@ -40,12 +42,21 @@ impl Capacity {
     fn of_requests(servers: f64, service: f64) -> Capacity {
         let rate = if service > 0.0 { servers / service } else { f64::INFINITY };
         let service = Nanos::from_secs_f64(service);
-        Capacity { servers, is_parity: false, service, accesses: 1.0, typical: rate, at_most: rate }
+        Capacity {
+            servers,
+            is_parity: false,
+            service,
+            has_seek: false,
+            accesses: 1.0,
+            typical: rate,
+            at_most: rate,
+        }
     }
 
     /// `servers` and what a request takes of them, in words.
     pub(super) fn said(&self) -> String {
-        format!("{} at {} each{}", self.who(), self.service, each_costs(self.accesses))
+        let seek = if self.has_seek { ", by the average seek of a whole disk" } else { "" };
+        format!("{} at {} each{}{seek}", self.who(), self.service, each_costs(self.accesses))
     }
 
     /// `servers` in words.
@@ -367,6 +378,7 @@ impl OriginTable {
             servers,
             is_parity,
             service: Nanos::from_secs_f64(service),
+            has_seek: disk.seek_average > Nanos::ZERO,
             accesses: if service > 0.0 { typical * servers / service } else { 1.0 },
             typical: rate(typical),
             at_most: rate(least),
