@@ -1,27 +1,16 @@
 //! The simulator is validated, not assumed: closed forms with the error printed, conservation, determinism, the loop
 //! with the controller, and scenarios that are refused.
 
-#[path = "suite/closed_forms.rs"]
 mod closed_forms;
-#[path = "suite/loop.rs"]
 mod control_loop;
-#[path = "suite/devices.rs"]
 mod devices;
-#[path = "suite/flags.rs"]
 mod flags;
-#[path = "suite/hybrid_store.rs"]
 mod hybrid_store;
-#[path = "suite/keys.rs"]
 mod keys;
-#[path = "suite/least_sizes.rs"]
 mod least_sizes;
-#[path = "suite/promises.rs"]
 mod promises;
-#[path = "suite/refusals.rs"]
 mod refusals;
-#[path = "suite/runs.rs"]
 mod runs;
-#[path = "suite/tier.rs"]
 mod tier;
 
 use forebay_sim::scenario::Scenario;

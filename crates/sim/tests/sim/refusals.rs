@@ -302,7 +302,10 @@ fn what_lies_side_by_side_is_served_faster_than_in_turn_and_not_refused() {
     let wanted =
         "1 at 12.69ms each serve 240 at most (3.0 times what they serve in turn, were all in one place)";
     assert!(error.ends_with(wanted), "{error}");
-    assert!(on_disk("fifo", "16GiB", &open(239)).check().is_ok());
+    // Where data take a part of the disk seeks are shorter.
+    let flags = on_disk("fifo", "16GiB", &open(239)).check().expect("it can be run");
+    let wanted = "serves about 79 of them in turn (1 at 12.69ms each, by the average seek of a whole disk)";
+    assert!(flags[0].message.contains(wanted), "{flags:?}");
 }
 
 #[test]
