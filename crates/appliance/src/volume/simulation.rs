@@ -6,19 +6,15 @@
 //!
 //! Replay: `FOREBAY_SEEDS=7,8 cargo test -p forebay-appliance simulation`; `FOREBAY_SEED_COUNT=100000` looks longer.
 
-// Its file is of `simtest`, which lies above this room and cannot be depended upon; a crash of the origin, which it also judges, is not simulated here.
-#[path = "../../../simtest/tests/simtest/history.rs"]
-#[allow(dead_code)]
-mod history;
 mod origin;
 
 use super::*;
 use forebay_cache::Insertion;
 use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
+use forebay_linear::{History, cell_bytes, version_in};
 use forebay_nbd::wire::{AllocationFlags, Extents};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::{BlockIndex, BlockSize, ByteRange, Bytes, Nanos, Ratio};
-use history::History;
 use origin::{AtOrigin, SimulatedOrigin};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -30,20 +26,6 @@ const BLOCK: u64 = 512;
 /// Fourteen and a half blocks: the last one is short.
 const CELLS: u64 = 58;
 const STEPS: u32 = 400;
-
-fn cell_bytes(version: u64, cell: u64) -> [u8; CELL as usize] {
-    let word = if version == 0 { 0 } else { version << 16 | cell };
-    let mut bytes = [0; CELL as usize];
-    bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word.to_le_bytes()));
-    bytes
-}
-
-/// The version that a cell's bytes name; all of them must agree.
-fn version_in(bytes: &[u8], cell: u64) -> u64 {
-    let word = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    assert_eq!(bytes, cell_bytes(word >> 16, cell), "cell {cell} holds bytes that nobody wrote there");
-    word >> 16
-}
 
 fn cells(range: ByteRange) -> std::ops::Range<u64> {
     assert!(range.offset.is_multiple_of(CELL) && range.length.is_multiple_of(CELL));
@@ -314,7 +296,7 @@ impl Simulation {
         let (operation, kind, version) = match kind {
             50..85 => {
                 let version = self.version();
-                let data: Vec<u8> = cells(range).flat_map(|cell| cell_bytes(version, cell)).collect();
+                let data: Vec<u8> = cells(range).flat_map(|cell| cell_bytes(version, cell, CELL)).collect();
                 cells(range).for_each(|cell| self.history.write(cell, version, started, false));
                 self.fua.insert(version, fua);
                 (ClientOperation::Write { offset: range.offset, data, fua }, AskedKind::Change, version)

@@ -1,6 +1,5 @@
 //! What the origins answer, and what happens to everybody: errors, lost connections, crashes, quotas, warm-ups, removals.
 
-use crate::history::version_in;
 use crate::network::{Pipe, ServerEnd};
 use crate::origin::{AtOrigin, Fate};
 use crate::ring::Ended;
@@ -8,6 +7,7 @@ use crate::world::{Answered, Daemon, Event, Life, NO_VERSION, Volume, World, not
 use forebay_appliance::service::SlabKey;
 use forebay_appliance::volume::{ListingPiece, PrewarmPlan};
 use forebay_cache::{Insertion, Progress};
+use forebay_linear::version_in;
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use forebay_units::{ByteRange, Bytes, Nanos};
 use rand::Rng;

@@ -9,7 +9,6 @@ mod controller;
 mod daemon;
 mod disturbance;
 mod flash;
-mod history;
 mod network;
 mod origin;
 mod response;

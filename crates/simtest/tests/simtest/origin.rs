@@ -3,8 +3,8 @@
 //!
 //! It promises no more than the contract of `Origin`: a flush makes stable what was *completed* before it was submitted.
 
-use crate::history::{History, cell_bytes, version_in};
 use forebay_appliance::service::SlabKey;
+use forebay_linear::{History, cell_bytes, version_in};
 use forebay_nbd::wire::AllocationFlags;
 use forebay_origin::{ExtentList, OriginOperation, OriginRequest, OriginTraits};
 use forebay_units::ByteRange;

@@ -1,9 +1,9 @@
 //! What clients do: connect, ask, hear, judge the answers, leave.
 
 use crate::client::{Asked, AskedKind};
-use crate::history::{cell_bytes, version_in};
 use crate::network::{Connection, Pipe, ServerEnd};
 use crate::world::{Event, NO_VERSION, Volume, World, note};
+use forebay_linear::{cell_bytes, version_in};
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ReplyError, Session};
 use forebay_nbd::wire::{AllocationFlags, ErrorCode};
 use forebay_units::ByteRange;

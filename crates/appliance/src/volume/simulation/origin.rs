@@ -4,7 +4,8 @@
 //! an unknown outcome at any later moment, or never. It judges nothing: that is for the simulation, which hands requests over
 //! and tells the machine how they ended.
 
-use super::{CELL, cell_bytes, cells, happens, version_in};
+use super::{CELL, cells, happens};
+use forebay_linear::{cell_bytes, version_in};
 use forebay_nbd::wire::AllocationFlags;
 use forebay_origin::{ExtentList, OriginError, OriginOperation, OriginRequest, OriginRequestId};
 use rand::Rng;
@@ -33,8 +34,11 @@ impl AtOrigin {
             match &self.request.operation {
                 OriginOperation::Read { .. } => {
                     let at = (cell * CELL - offset) as usize;
-                    self.data[at..at + CELL as usize]
-                        .copy_from_slice(&cell_bytes(content[cell as usize], cell));
+                    self.data[at..at + CELL as usize].copy_from_slice(&cell_bytes(
+                        content[cell as usize],
+                        cell,
+                        CELL,
+                    ));
                 }
                 OriginOperation::BlockStatus { .. } => {
                     // Zeroes are a hole, too.

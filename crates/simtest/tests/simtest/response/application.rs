@@ -3,7 +3,7 @@
 use super::node::{CELL, CELLS};
 use super::wires::{Destination, Parts, Peer, Place};
 use super::world::{Event, World, note};
-use crate::history::{cell_bytes, version_in};
+use forebay_linear::{cell_bytes, version_in};
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, Session};
 use rand::Rng;
 use std::collections::{BTreeMap, VecDeque};

@@ -3,9 +3,9 @@
 use super::node::{CELL, CELLS};
 use super::strike::Failure;
 use super::world::{CALM_NS, Event, World, note};
-use crate::history::version_in;
 use crate::origin::Fate;
 use forebay_appliance::service::SlabKey;
+use forebay_linear::version_in;
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
 use rand::Rng;
 

@@ -8,7 +8,7 @@
 use super::node::{CELL, Role, Source};
 use super::wires::{Destination, Parts, Peer};
 use super::world::{Event, World, note};
-use crate::history::version_in;
+use forebay_linear::version_in;
 use forebay_nbd::client::{Config, Event as ClientEvent, Operation, ProtocolError, Session};
 use forebay_nbd::{RunId, Succeeds, Succession};
 use forebay_origin::{

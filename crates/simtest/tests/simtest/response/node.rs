@@ -3,11 +3,11 @@
 use super::link::{OWN_FLUSH, QUESTION};
 use super::wires::{Connection, Destination, Parts, Peer, Place};
 use super::world::{Event, WHILE_NS, World, note};
-use crate::history::{History, version_in};
 use crate::network::{Pipe, ServerEnd};
 use forebay_appliance::service::{Entrance, Lease, Service, ServiceLimits, SlabKey};
 use forebay_appliance::volume::{VolumeMachine, VolumeSettings};
 use forebay_control::response::ApplianceId;
+use forebay_linear::{History, version_in};
 use forebay_nbd::server::{Config, Event as ServerEvent, Exports, Session};
 use forebay_nbd::{BlockSizes, ExportInfo, RunId, StorageId, Succeeds, Succession};
 use forebay_origin::{OriginCompletion, OriginOperation, OriginRequest, OriginRequestId};

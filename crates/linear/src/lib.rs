@@ -1,4 +1,6 @@
-//! What happened to the cells of one volume, and whether any order of the operations explains it. The simulation of `forebay-appliance` includes this file, too.
+//! What happened to the cells of one volume, and whether any order of the operations explains it: for the tests of whoever carries data.
+//!
+//! Times are instants of whatever clock a test has, in its unit. What no order explains is a panic that names the cell and the versions.
 //!
 //! A *cell* is the unit of content: a quarter of a block. Every change has a *version* of its own, which the bytes of a cell
 //! name, so a read says which change it saw. Per cell, reads and changes must be linearizable: the zones of Gibbons and Korach
@@ -11,16 +13,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// "Not over yet".
-pub(crate) const NEVER: u64 = u64::MAX;
+pub const NEVER: u64 = u64::MAX;
 
 /// The bytes of a cell that holds `version`.
-pub(crate) fn cell_bytes(version: u64, cell: u64, length: u64) -> Vec<u8> {
+pub fn cell_bytes(version: u64, cell: u64, length: u64) -> Vec<u8> {
     let word = if version == 0 { 0 } else { version << 16 | cell };
     word.to_le_bytes().repeat((length / 8) as usize)
 }
 
 /// The version that a cell's bytes name; all of them must agree.
-pub(crate) fn version_in(bytes: &[u8], cell: u64) -> u64 {
+pub fn version_in(bytes: &[u8], cell: u64) -> u64 {
     let word = u64::from_le_bytes(bytes[..8].try_into().expect("cells have eight bytes and more"));
     let version = word >> 16;
     assert!(
@@ -83,18 +85,23 @@ impl CellHistory {
 
 /// One volume.
 #[derive(Debug)]
-pub(crate) struct History {
+pub struct History {
     cells: Vec<CellHistory>,
     /// Start of the last flush that succeeded: what was acknowledged before it is stable.
     flushed: u64,
 }
 
 impl History {
-    pub(crate) fn new(cells: u64) -> History {
+    /// Of cells that hold version 0.
+    pub fn new(cells: u64) -> History {
         History { cells: vec![CellHistory::default(); cells as usize], flushed: 0 }
     }
 
-    pub(crate) fn write(&mut self, cell: u64, version: u64, start: u64, fua: bool) {
+    /// A change was sent at `start`; with `fua` its answer means that it is stable.
+    ///
+    /// # Panics
+    /// If there was one of that version before.
+    pub fn write(&mut self, cell: u64, version: u64, start: u64, fua: bool) {
         let cluster = Cluster {
             write_start: start,
             first_end: NEVER,
@@ -109,7 +116,8 @@ impl History {
         assert!(before.is_none(), "versions are unique");
     }
 
-    pub(crate) fn write_acknowledged(&mut self, cell: u64, version: u64, end: u64) {
+    /// Its client was told at `end` that it is done.
+    pub fn write_acknowledged(&mut self, cell: u64, version: u64, end: u64) {
         if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
             cluster.first_end = cluster.first_end.min(end);
             cluster.acknowledged = end;
@@ -117,7 +125,7 @@ impl History {
     }
 
     /// The change failed and is not applied any more; what was applied of it may stay.
-    pub(crate) fn write_failed(&mut self, cell: u64, version: u64, end: u64) {
+    pub fn write_failed(&mut self, cell: u64, version: u64, end: u64) {
         if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
             cluster.failed = end;
         }
@@ -125,24 +133,29 @@ impl History {
 
     /// The client was told of an error, and the origin may apply the change later: but not over one that was acknowledged and that
     /// started when this was known.
-    pub(crate) fn write_doubted(&mut self, cell: u64, version: u64, end: u64) {
+    pub fn write_doubted(&mut self, cell: u64, version: u64, end: u64) {
         if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
             cluster.doubted = end;
         }
     }
 
     /// The change will never be applied to this cell any more, whatever its client was told.
-    pub(crate) fn write_over(&mut self, cell: u64, version: u64, end: u64) {
+    pub fn write_over(&mut self, cell: u64, version: u64, end: u64) {
         if let Some(cluster) = self.cells[cell as usize].clusters.get_mut(&version) {
             cluster.failed = cluster.failed.min(end);
         }
     }
 
-    pub(crate) fn flushed(&mut self, start: u64) {
+    /// A flush that was sent at `start` succeeded.
+    pub fn flushed(&mut self, start: u64) {
         self.flushed = self.flushed.max(start);
     }
 
-    pub(crate) fn read(&mut self, cell: u64, version: u64, start: u64, end: u64) {
+    /// A read from `start` to `end` saw `version`.
+    ///
+    /// # Panics
+    /// If nobody wrote that version there, or a crash made it impossible.
+    pub fn read(&mut self, cell: u64, version: u64, start: u64, end: u64) {
         let history = &mut self.cells[cell as usize];
         if start < history.cut {
             return; // Concurrent with the crash: what it saw of before is no longer told apart.
@@ -164,7 +177,7 @@ impl History {
     ///
     /// If a cache survived, what it holds may be any of `possible`; else only the survivor is left.
     /// A change that was not applied yet (`may_come`) may still be.
-    pub(crate) fn crash(
+    pub fn crash(
         &mut self,
         cell: u64,
         survivor: u64,
@@ -193,13 +206,13 @@ impl History {
     }
 
     /// When the client of this change was told that it is done.
-    pub(crate) fn acknowledged_at(&self, cell: u64, version: u64) -> Option<u64> {
+    pub fn acknowledged_at(&self, cell: u64, version: u64) -> Option<u64> {
         let cluster = self.cells[cell as usize].clusters.get(&version)?;
         (cluster.acknowledged != NEVER).then_some(cluster.acknowledged)
     }
 
     /// Whether all that was acknowledged and flushed is there where the origin holds `held`.
-    pub(crate) fn must_hold(&self, cell: u64, held: u64) {
+    pub fn must_hold(&self, cell: u64, held: u64) {
         let history = &self.cells[cell as usize];
         let doubted = history.clusters.get(&held).map_or(NEVER, |cluster| cluster.doubted);
         let established = match history.clusters.get(&held) {
@@ -235,7 +248,7 @@ impl History {
     }
 
     /// Whether some order of the operations on each cell explains what was read.
-    pub(crate) fn check(&self) {
+    pub fn check(&self) {
         (0..self.cells.len() as u64).for_each(|cell| self.check_cell(cell));
     }
 
@@ -290,6 +303,7 @@ impl History {
 }
 
 /// The checker can fail: each of these histories is wrong.
+#[cfg(test)]
 mod tests {
     use super::*;
 
