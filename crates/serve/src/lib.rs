@@ -36,6 +36,7 @@ pub mod route;
 mod snapshots;
 pub mod status;
 pub mod succession;
+mod supervised;
 pub mod switch;
 mod trouble;
 

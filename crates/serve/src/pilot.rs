@@ -4,15 +4,14 @@
 //! controller, not the loop: quotas stay as they are until another one starts, with the caches that it controls taken back
 //! first, since it knows nothing of them. Those that somebody ordered stay, and are the next one's to size.
 
-use crate::clock::{Stamp, unix_ms};
+use crate::clock::unix_ms;
 use crate::config::{CacheConfig, Config, VolumeConfig};
 use crate::daemon::{Shared, remember};
 use crate::history::{Batch, DatedDecision, IntervalRow};
-use crate::interfering::InterferenceTurns;
 use crate::monitor::{Interval, Monitor};
 use crate::orders::Ordered;
-use crate::past::PastFile;
 use crate::reservation::Reservation;
+use crate::supervised::{Supervised, panic_text};
 use forebay_appliance::{CommandError, VolumeSnapshot};
 use forebay_control::{
     Action, Controller, HostId, HostSpec, Objective, Observation, OriginId, OriginObservation, StepOutcome,
@@ -24,27 +23,23 @@ use forebay_workload::LatencySnapshot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// This machine.
 const HOST: HostId = HostId(0);
-/// Pause before a controller that panicked is started again; it doubles with each panic,
-const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// up to this (ours).
-const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// Runs until the daemon stops.
 pub(crate) fn run(shared: &Shared) {
     let mut pilot = Pilot::new();
-    let interval = shared.config.control.interval;
-    let mut next = Instant::now() + interval;
+    let every = shared.config.control.interval;
+    let mut next = Instant::now() + every;
     let past_every = shared.config.control.rules.foresight.bucket_intervals as u64;
     while shared.sleep_until(next) {
         let turned = catch_unwind(AssertUnwindSafe(|| {
             pilot.turn(shared);
             let steps = shared.steps.load(Ordering::Relaxed) + 1;
             if steps.is_multiple_of(past_every) {
-                pilot.keep_past(shared);
+                pilot.supervised.keep_past(interval(shared), shared.history.as_ref());
             }
         }));
         if let Err(panic) = turned {
@@ -61,14 +56,14 @@ pub(crate) fn run(shared: &Shared) {
         // Late turns are left out rather than caught up with.
         let now = Instant::now();
         while next <= now {
-            next += interval;
+            next += every;
         }
     }
-    pilot.keep_past(shared);
+    pilot.supervised.keep_past(interval(shared), shared.history.as_ref());
 }
 
 struct Pilot {
-    controller: Option<Controller>,
+    supervised: Supervised,
     /// What the controller knows of the volumes' objectives.
     registered: BTreeMap<VolumeId, Vec<Objective>>,
     /// Another controller left quotas that must go before the next one starts.
@@ -77,42 +72,21 @@ struct Pilot {
     was_off: bool,
     /// What was not taken back, since somebody had ordered it.
     kept: BTreeSet<VolumeId>,
-    backoff: Duration,
-    start_at: Instant,
     devices: BTreeMap<OriginId, DeviceStatistics>,
     /// The end of the last interval on the data path's clock.
     last_at: Nanos,
-    /// What is kept of the past, once this controller has recalled it.
-    past: Option<PastFile>,
-    /// When the controller was asked last: as of when it remembers what it does.
-    asked: Option<Stamp>,
-    interference: InterferenceTurns,
 }
 
 impl Pilot {
     fn new() -> Pilot {
         Pilot {
-            controller: None,
+            supervised: Supervised::new(),
             registered: BTreeMap::new(),
             takes_back: false,
             was_off: false,
             kept: BTreeSet::new(),
-            backoff: BACKOFF_MIN,
-            start_at: Instant::now(),
             devices: BTreeMap::new(),
             last_at: Nanos::ZERO,
-            past: None,
-            asked: None,
-            interference: InterferenceTurns::default(),
-        }
-    }
-
-    /// Keeps what the controller remembers, where a history is kept.
-    fn keep_past(&mut self, shared: &Shared) {
-        if let (Some(controller), Some(past), Some(asked), Some(history)) =
-            (&self.controller, &mut self.past, &self.asked, &shared.history)
-        {
-            past.keep(controller, asked.clone(), interval(shared), history.counters());
         }
     }
 
@@ -191,83 +165,74 @@ impl Pilot {
 
     /// Asks the controller, and starts one where there is none and it is time.
     fn decide(&mut self, shared: &Shared, observation: &Observation) -> Option<StepOutcome> {
-        if self.controller.is_none() {
-            if Instant::now() < self.start_at {
-                return None;
-            }
-            // Whoever could size caches meanwhile is not to lose them: they are taken over.
-            if std::mem::take(&mut self.takes_back) && !self.was_off {
-                let ordered = shared.books.quota_orders();
-                if !shared.switch.stayed_on() {
-                    self.takes_back = true;
-                    return None;
-                }
-                self.kept = take_back(shared, &ordered);
-            }
-            match start(&shared.config, shared.origins.1.clone()) {
-                Ok(controller) => self.controller = Some(controller),
-                Err(error) => {
-                    self.died(shared, error);
-                    return None;
-                }
-            }
-            self.registered.clear();
-            self.past = None;
-            shared.state().dead = false;
+        if self.supervised.is_due() {
+            self.begin(shared)?;
         }
-        let registered = &mut self.registered;
-        let past = &mut self.past;
-        let (was_off, kept) = (&mut self.was_off, &mut self.kept);
-        let interference = &mut self.interference;
-        let controller = self.controller.as_mut()?;
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
-            register(shared, controller, registered);
+        let Pilot { supervised, registered, was_off, kept, .. } = self;
+        let asked = supervised.ask(|alive| {
+            register(shared, &mut alive.controller, registered);
             let kept = std::mem::take(kept);
             if std::mem::take(was_off) {
-                take_over(shared, controller, observation, |_| true);
+                take_over(shared, &mut alive.controller, observation, |_| true);
             } else if !kept.is_empty() {
-                take_over(shared, controller, observation, |volume| kept.contains(&volume));
+                take_over(shared, &mut alive.controller, observation, |volume| kept.contains(&volume));
             }
-            if let (None, Some(history)) = (&past, &shared.config.history) {
+            if let Some(history) = &shared.config.history {
                 let names = shared.config.volumes.iter().map(|volume| volume.name.clone());
-                *past =
-                    Some(PastFile::recall(&history.path, controller, names, &Stamp::now(), interval(shared)));
+                alive.recall_once(&history.path, names, interval(shared));
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
-            let outcome = controller.step(observation);
             // It takes milliseconds: without the state in hands.
-            let table = interference.table(controller, unix_ms());
+            let mut answer = alive.step(observation);
             let mut state = shared.state();
-            table.into_iter().for_each(|table| state.interference.keep(table));
+            answer.interference.take().into_iter().for_each(|table| state.interference.keep(table));
             for id in registered.keys() {
-                if let Some(status) = controller.status(*id) {
+                if let Some(status) = alive.controller.status(*id) {
                     let name = |id: &VolumeId| shared.config.volumes[id.0 as usize].name.clone();
                     let serves = status.serves.iter().map(name).collect();
                     state.judged.insert(status.name, (crate::history::word(&status.state), serves));
                 }
             }
-            outcome
-        }));
-        match stepped {
-            Ok(outcome) => {
-                self.backoff = BACKOFF_MIN;
-                self.asked = Some(Stamp::now());
-                Some(outcome)
-            }
-            Err(panic) => {
-                self.died(shared, panic_text(&*panic));
+            answer
+        })?;
+        match asked {
+            Ok(answer) => Some(answer.outcome),
+            Err(what) => {
+                self.tell_dead(shared, what);
                 None
             }
         }
     }
 
-    fn died(&mut self, shared: &Shared, what: String) {
-        tracing::error!(what, backoff = ?self.backoff, "the controller died; serving goes on, and it is started again");
-        self.controller = None;
+    /// Starts a controller; `None` if that is not possible now.
+    fn begin(&mut self, shared: &Shared) -> Option<()> {
+        // Whoever could size caches meanwhile is not to lose them: they are taken over.
+        if std::mem::take(&mut self.takes_back) && !self.was_off {
+            let ordered = shared.books.quota_orders();
+            if !shared.switch.stayed_on() {
+                self.takes_back = true;
+                return None;
+            }
+            self.kept = take_back(shared, &ordered);
+        }
+        match start(&shared.config, shared.origins.1.clone()) {
+            Ok(controller) => self.supervised.start(controller),
+            Err(error) => {
+                self.supervised.died();
+                self.tell_dead(shared, error);
+                return None;
+            }
+        }
+        self.registered.clear();
+        shared.state().dead = false;
+        Some(())
+    }
+
+    /// Tells of a controller that is dead; the next one takes back first what it granted.
+    fn tell_dead(&mut self, shared: &Shared, what: String) {
+        tracing::error!(what, "the controller died; serving goes on, and it is started again");
         self.takes_back = true;
-        self.start_at = Instant::now() + self.backoff;
-        self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
         let mut state = shared.state();
         state.dead = true;
         state.restarts += 1;
@@ -494,13 +459,6 @@ fn row(monitor: &Monitor, volume: &VolumeConfig, at_unix_ms: i64) -> IntervalRow
 fn microseconds(latencies: &LatencySnapshot) -> [Option<f64>; 4] {
     [latencies.mean(), latencies.percentile(50.0), latencies.percentile(95.0), latencies.percentile(99.0)]
         .map(|latency| latency.filter(|_| !latencies.is_empty()).map(Nanos::as_micros_f64))
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 #[cfg(test)]

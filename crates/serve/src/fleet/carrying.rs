@@ -5,7 +5,7 @@ use super::config::FleetConfig;
 use super::making;
 use super::strays::Listing;
 use super::tables::VolumeTable;
-use crate::pilot::panic_text;
+use crate::supervised::panic_text;
 use forebay_actuate::api::{ApiError, OriginReport};
 use forebay_actuate::provision::probe;
 use forebay_actuate::route::{LeaseHolder, StorageLease};

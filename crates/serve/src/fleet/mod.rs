@@ -32,10 +32,10 @@ use crate::clock::unix_ms;
 use crate::config::{ConfigError, HttpConfig, is_readable_by_others};
 use crate::history::{DatedDecision, History};
 use crate::http::{HttpServer, Listeners};
-use crate::interfering::{InterferenceTables, InterferenceTurns};
+use crate::interfering::InterferenceTables;
 use crate::kept::{self, Hold};
-use crate::pilot::panic_text;
 use crate::status::ControllerState;
+use crate::supervised::{Supervised, panic_text};
 use crate::switch::{Switch, Switched};
 use carrying::{Carriers, id_of};
 use forebay_actuate::secrets;
@@ -253,13 +253,10 @@ impl Fleet {
                 _hold: hold,
                 journal_changes: None,
                 journal_fails: false,
-                controller: None,
-                past: None,
-                asked: None,
+                supervised: Supervised::new(),
                 hosts,
                 was_off: false,
                 registered: BTreeMap::new(),
-                interference: InterferenceTurns::default(),
                 strays: Strays::new(),
             };
             // What it left half done only another one can go on with, by the journal.

@@ -4,12 +4,10 @@ use super::carrying::{Carriers, Report};
 use super::observing::Observer;
 use super::strays::Strays;
 use super::{FleetConfig, FleetShared, home, metrics, showing};
-use crate::clock::{ClockWatch, Moment, Stamp, unix_ms};
+use crate::clock::{ClockWatch, Moment, unix_ms};
 use crate::history::{Batch, DatedDecision, word};
-use crate::interfering::InterferenceTurns;
 use crate::kept::{self, Hold};
-use crate::past::PastFile;
-use crate::pilot::panic_text;
+use crate::supervised::{Alive, Supervised};
 use forebay_control::response::{Order, Responses, Wish};
 use forebay_control::{
     Action, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation, OriginId,
@@ -17,7 +15,6 @@ use forebay_control::{
 };
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 #[cfg(test)]
 use std::sync::atomic::Ordering;
@@ -71,17 +68,12 @@ pub(super) struct Loop {
     pub(super) journal_changes: Option<u64>,
     /// It could not be written when that was tried last: nothing is decided and nothing begun until it can.
     pub(super) journal_fails: bool,
-    pub(super) controller: Option<Controller>,
-    /// What is kept of the past, once a controller has recalled it.
-    pub(super) past: Option<PastFile>,
-    /// When the controller was asked last: as of when it remembers what it does.
-    pub(super) asked: Option<Stamp>,
+    pub(super) supervised: Supervised,
     pub(super) hosts: Vec<HostSpec>,
     /// The controller was paused since it was asked last.
     pub(super) was_off: bool,
     /// The sizes of the volumes that the controller knows.
     pub(super) registered: BTreeMap<VolumeId, u64>,
-    pub(super) interference: InterferenceTurns,
     pub(super) strays: Strays,
 }
 
@@ -112,7 +104,7 @@ impl Loop {
                 decisions = self.turn();
                 let steps = self.shared.state().steps;
                 if steps.is_multiple_of(past_every) {
-                    self.keep_past();
+                    self.supervised.keep_past(self.shared.config.interval, self.shared.history.as_ref());
                 }
                 // Late turns are left out rather than caught up with.
                 while next <= Instant::now() {
@@ -123,7 +115,7 @@ impl Loop {
             decisions.extend(self.responses.decisions());
             self.remember(decisions);
         }
-        self.keep_past();
+        self.supervised.keep_past(self.shared.config.interval, self.shared.history.as_ref());
     }
 
     /// Hears of everything, and has the controller decide.
@@ -161,15 +153,15 @@ impl Loop {
         };
         observation.hosts = self.hosts.iter().map(room).collect();
         if self.shared.switch.stayed_on() && !self.journal_fails {
-            match catch_unwind(AssertUnwindSafe(|| self.decide(&heard.sizes, &observation))) {
-                Ok(None) => {}
-                Ok(Some(outcome)) => decisions.extend(self.carry_out(outcome, &observation)),
-                Err(panic) => self.died(panic_text(&*panic)),
+            match self.decide(&heard.sizes, &observation) {
+                None => {}
+                Some(Ok(outcome)) => decisions.extend(self.carry_out(outcome, &observation)),
+                Some(Err(what)) => self.tell_dead(what),
             }
         }
         // What it said before it was paused is not of now.
         let controller =
-            self.controller.as_ref().filter(|_| self.shared.switch.is_on() && !self.journal_fails);
+            self.supervised.controller().filter(|_| self.shared.switch.is_on() && !self.journal_fails);
         let volumes = showing::volumes(&self.shared.config, &self.observer, &self.responses, controller);
         let turn = metrics::Turn::of(
             &self.shared.config,
@@ -187,97 +179,61 @@ impl Loop {
         decisions
     }
 
-    /// Asks the controller, once there is one.
-    fn decide(&mut self, sizes: &BTreeMap<VolumeId, u64>, observation: &Observation) -> Option<StepOutcome> {
-        self.register(sizes);
-        let controller = self.controller.as_mut()?;
-        let was_off = std::mem::take(&mut self.was_off);
-        for id in self.registered.keys() {
-            // What it decided when it was paused was not done.
-            if let Some(status) = self.responses.status(*id).filter(|_| was_off) {
-                let volume = &self.shared.config.volume[id.0 as usize];
-                let host = status.host.unwrap_or_else(|| home(&self.shared.config, volume));
-                controller.take_over(*id, host, status.wanted_bytes / volume.block_size.get());
-            }
-            let (host, hindered) =
-                self.responses.status(*id).map_or((None, None), |status| (status.host, status.hindered));
-            controller.located(*id, host, self.responses.most(*id));
-            controller.hindered(*id, hindered);
+    /// Asks the controller, and starts one where there is none, a volume is heard of, and it is time. The error is what it said as it died.
+    fn decide(
+        &mut self,
+        sizes: &BTreeMap<VolumeId, u64>,
+        observation: &Observation,
+    ) -> Option<Result<StepOutcome, String>> {
+        if self.supervised.is_due() && sizes.values().any(|size| *size > 0) {
+            self.begin();
         }
-        #[cfg(test)]
-        assert!(!self.shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
-        let outcome = controller.step(observation);
-        self.asked = Some(Stamp::now());
-        let table = self.interference.table(controller, unix_ms());
-        let mut state = self.shared.state();
-        state.is_dead = false;
-        table.into_iter().for_each(|table| state.interference.keep(table));
-        drop(state);
-        Some(outcome)
+        let Loop { shared, supervised, registered, responses, was_off, .. } = self;
+        let asked = supervised.ask(|alive| {
+            register(shared, alive, registered, responses, sizes);
+            let controller = &mut alive.controller;
+            let was_off = std::mem::take(was_off);
+            for id in registered.keys() {
+                // What it decided when it was paused was not done.
+                if let Some(status) = responses.status(*id).filter(|_| was_off) {
+                    let volume = &shared.config.volume[id.0 as usize];
+                    let host = status.host.unwrap_or_else(|| home(&shared.config, volume));
+                    controller.take_over(*id, host, status.wanted_bytes / volume.block_size.get());
+                }
+                let (host, hindered) =
+                    responses.status(*id).map_or((None, None), |status| (status.host, status.hindered));
+                controller.located(*id, host, responses.most(*id));
+                controller.hindered(*id, hindered);
+            }
+            #[cfg(test)]
+            assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");
+            alive.step(observation)
+        })?;
+        Some(asked.map(|answer| {
+            let mut state = self.shared.state();
+            state.is_dead = false;
+            answer.interference.into_iter().for_each(|table| state.interference.keep(table));
+            answer.outcome
+        }))
     }
 
-    /// The next turn has another controller, which takes over the caches that are there. What is under way goes on.
-    fn died(&mut self, what: String) {
-        tracing::error!(what, "the controller died; what is under way goes on, and it is started again");
-        self.controller = None;
+    fn begin(&mut self) {
+        let config = &self.shared.config;
+        let (_, specs) = origins(config);
+        let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
+        // Memory of hosts that no appliance uses is theirs.
+        let rules = ControlConfig { spare_share: 0.0, ..config.control.clone() };
+        let controller = Controller::new(rules, capacity, self.hosts.clone(), specs);
+        self.supervised.start(controller.expect("the configuration was checked"));
         self.registered.clear();
+    }
+
+    /// Tells of a controller that is dead. The next one takes over the caches that are there; what is under way goes on.
+    fn tell_dead(&mut self, what: String) {
+        tracing::error!(what, "the controller died; what is under way goes on, and it is started again");
         let mut state = self.shared.state();
         (state.is_dead, state.last_panic) = (true, Some(what));
         state.restarts += 1;
-    }
-
-    /// Tells the controller of volumes whose size is known now; one that already has a cache is taken over with it.
-    fn register(&mut self, sizes: &BTreeMap<VolumeId, u64>) {
-        let config = &self.shared.config;
-        let (of, specs) = origins(config);
-        let new: Vec<(VolumeId, u64)> = (sizes.iter())
-            .filter(|(id, size)| self.registered.get(id) != Some(size) && **size > 0)
-            .map(|(id, size)| (*id, *size))
-            .collect();
-        if new.is_empty() {
-            return;
-        }
-        let first = self.controller.is_none();
-        let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
-        let hosts = self.hosts.clone();
-        let controller = self.controller.get_or_insert_with(|| {
-            // Memory of hosts that no appliance uses is theirs.
-            let rules = ControlConfig { spare_share: 0.0, ..config.control.clone() };
-            Controller::new(rules, capacity, hosts, specs).expect("the configuration was checked")
-        });
-        for (id, size) in new {
-            let volume = &config.volume[id.0 as usize];
-            let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
-            let spec = VolumeSpec {
-                id,
-                name: volume.name.clone(),
-                size: Bytes(size),
-                block_size,
-                origin: of[id.0 as usize],
-                host: home(config, volume),
-                objectives: config.objectives(&volume.name),
-                may_cache: volume.why_forbidden().is_none(),
-                minimum: Bytes::ZERO,
-                maximum: None,
-            };
-            if let Err(error) = controller.register(spec) {
-                tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
-            }
-            if let Some(why) = volume.why_forbidden() {
-                controller.say_why_forbidden(id, why.to_owned());
-            }
-            // Also one that is only on its way: else nobody would take it back.
-            if let Some(status) = self.responses.status(id).filter(|status| status.wanted_bytes > 0) {
-                let host = status.host.unwrap_or_else(|| home(config, volume));
-                controller.take_over(id, host, status.wanted_bytes / block_size.bytes());
-            }
-            self.registered.insert(id, size);
-        }
-        if first && let Some(history) = &config.history {
-            // Of all, since those that are heard of later are registered later.
-            let names = config.volume.iter().map(|volume| volume.name.clone());
-            self.past = Some(PastFile::recall(history, controller, names, &Stamp::now(), config.interval));
-        }
     }
 
     /// Makes wishes of what was decided, unless the controller was paused meanwhile, also if it is on again: then nothing was decided.
@@ -352,15 +308,6 @@ impl Loop {
         orders.into_iter().for_each(|order| self.carriers.take(order));
     }
 
-    fn keep_past(&mut self) {
-        let shared = &self.shared;
-        if let (Some(controller), Some(past), Some(asked), Some(history)) =
-            (&self.controller, &mut self.past, &self.asked, &shared.history)
-        {
-            past.keep(controller, asked.clone(), shared.config.interval, history.counters());
-        }
-    }
-
     fn remember(&self, decisions: Vec<Decision>) {
         if decisions.is_empty() {
             return;
@@ -384,5 +331,58 @@ impl Loop {
         if let Some(history) = &self.shared.history {
             history.keep(Batch { intervals: Vec::new(), decisions: dated });
         }
+    }
+}
+
+/// Tells the controller of volumes whose size is known now; one that already has a cache is taken over with it.
+fn register(
+    shared: &FleetShared,
+    alive: &mut Alive,
+    registered: &mut BTreeMap<VolumeId, u64>,
+    responses: &Responses,
+    sizes: &BTreeMap<VolumeId, u64>,
+) {
+    let config = &shared.config;
+    let new: Vec<(VolumeId, u64)> = (sizes.iter())
+        .filter(|(id, size)| registered.get(id) != Some(size) && **size > 0)
+        .map(|(id, size)| (*id, *size))
+        .collect();
+    if new.is_empty() {
+        return;
+    }
+    let (of, _) = origins(config);
+    let controller = &mut alive.controller;
+    for (id, size) in new {
+        let volume = &config.volume[id.0 as usize];
+        let block_size = BlockSize::new(volume.block_size).expect("the configuration was checked");
+        let spec = VolumeSpec {
+            id,
+            name: volume.name.clone(),
+            size: Bytes(size),
+            block_size,
+            origin: of[id.0 as usize],
+            host: home(config, volume),
+            objectives: config.objectives(&volume.name),
+            may_cache: volume.why_forbidden().is_none(),
+            minimum: Bytes::ZERO,
+            maximum: None,
+        };
+        if let Err(error) = controller.register(spec) {
+            tracing::error!(volume = volume.name, %error, "the controller refuses the volume");
+        }
+        if let Some(why) = volume.why_forbidden() {
+            controller.say_why_forbidden(id, why.to_owned());
+        }
+        // Also one that is only on its way: else nobody would take it back.
+        if let Some(status) = responses.status(id).filter(|status| status.wanted_bytes > 0) {
+            let host = status.host.unwrap_or_else(|| home(config, volume));
+            controller.take_over(id, host, status.wanted_bytes / block_size.bytes());
+        }
+        registered.insert(id, size);
+    }
+    if let Some(history) = &config.history {
+        // Of all, since those that are heard of later are registered later.
+        let names = config.volume.iter().map(|volume| volume.name.clone());
+        alive.recall_once(history, names, config.interval);
     }
 }

@@ -3,6 +3,7 @@
 use super::{HOST, Pilot, carry_out};
 use crate::Daemon;
 use crate::config::{CacheConfig, Config, LayerConfig, OriginConfig, VolumeConfig};
+use crate::daemon::Shared;
 use crate::status::ControllerState;
 use forebay_appliance::ListenerConfig;
 use forebay_appliance::volume::{PrewarmEnd, PrewarmProgress};
@@ -69,6 +70,13 @@ fn client(daemon: &Daemon) -> impl FnMut(u8) + use<> {
             assert_eq!(answer.result, Ok(expected));
         }
     }
+}
+
+/// Its controller is dead, and the next one may start now.
+fn die(pilot: &mut Pilot, shared: &Shared) {
+    pilot.supervised.died();
+    pilot.supervised.skip_pause();
+    pilot.tell_dead(shared, "said by a test".to_owned());
 }
 
 #[test]
@@ -202,7 +210,7 @@ fn what_a_drained_volume_had_is_free_for_others() {
     let mut pilot = Pilot::new();
     let mut granted = || {
         pilot.turn(daemon.shared());
-        pilot.controller.as_ref().unwrap().granted()
+        pilot.supervised.controller().unwrap().granted()
     };
     granted();
     assert_eq!(granted(), Bytes::kib(512));
@@ -256,7 +264,7 @@ fn what_was_ordered_while_the_controller_was_off_is_known_to_it() {
     let mut pilot = Pilot::new();
     let mut granted = || {
         pilot.turn(shared);
-        pilot.controller.as_ref().unwrap().granted()
+        pilot.supervised.controller().unwrap().granted()
     };
     granted();
     assert_eq!(granted(), Bytes::kib(64));
@@ -292,12 +300,12 @@ fn what_is_ordered_between_a_pause_and_a_resume_within_one_interval_is_known_to_
     let mut pilot = Pilot::new();
     pilot.turn(shared);
     pilot.turn(shared);
-    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(64));
+    assert_eq!(pilot.supervised.controller().unwrap().granted(), Bytes::kib(64));
     daemon.set_controller_enabled(false).unwrap();
     crate::orders::set_quota(shared, "a", b"{\"bytes\": 524288}").unwrap();
     daemon.set_controller_enabled(true).unwrap();
     pilot.turn(shared);
-    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(512));
+    assert_eq!(pilot.supervised.controller().unwrap().granted(), Bytes::kib(512));
     daemon.shutdown();
 }
 
@@ -330,14 +338,13 @@ fn a_controller_that_died_before_it_was_paused_takes_nothing_back() {
     let shared = daemon.shared();
     let mut pilot = Pilot::new();
     pilot.turn(shared);
-    pilot.died(shared, "said by a test".to_owned());
-    pilot.start_at = Instant::now();
+    die(&mut pilot, shared);
     daemon.set_controller_enabled(false).unwrap();
     crate::orders::set_quota(shared, "a", b"{\"bytes\": 524288}").unwrap();
     daemon.set_controller_enabled(true).unwrap();
     pilot.turn(shared);
     assert_eq!(daemon.status().volumes[0].quota_bytes, 512 << 10);
-    assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::kib(512));
+    assert_eq!(pilot.supervised.controller().unwrap().granted(), Bytes::kib(512));
     daemon.shutdown();
 }
 
@@ -354,10 +361,9 @@ fn what_was_ordered_stays_when_the_controller_that_was_resumed_dies() {
     };
     let quotas = || daemon.status().volumes.iter().map(|volume| volume.quota_bytes >> 10).collect::<Vec<_>>();
     let mut die_and_begin_anew = || {
-        pilot.died(shared, "said by a test".to_owned());
-        pilot.start_at = Instant::now();
+        die(&mut pilot, shared);
         pilot.turn(shared);
-        pilot.controller.as_ref().unwrap().granted()
+        pilot.supervised.controller().unwrap().granted()
     };
     die_and_begin_anew();
     daemon.set_controller_enabled(false).unwrap();
@@ -416,31 +422,9 @@ fn an_order_of_less_than_a_block_takes_the_cache_away() {
     // What is granted now is the controller's own, and goes with it.
     assert!(carry_out(shared, vec![Action::SetQuota { volume: VolumeId(0), host: HOST, blocks: 16 }]));
     assert_eq!(quota(), 64 << 10);
-    pilot.died(shared, "said by a test".to_owned());
-    pilot.start_at = Instant::now();
+    die(&mut pilot, shared);
     pilot.turn(shared);
     assert_eq!(quota(), 0);
-    daemon.shutdown();
-}
-
-#[test]
-fn a_controller_that_dies_again_and_again_is_started_ever_later_until_it_decides() {
-    let folder = tempfile::tempdir().unwrap();
-    let daemon = start(folder.path(), vec![controlled(Bytes::ZERO)], NEVER);
-    let shared = daemon.shared();
-    let mut pilot = Pilot::new();
-    let pauses: Vec<u64> = (0..8)
-        .map(|_| {
-            let (pause, now) = (pilot.backoff, Instant::now());
-            pilot.died(shared, "said by a test".to_owned());
-            assert!(pilot.start_at >= now + pause);
-            pause.as_secs()
-        })
-        .collect();
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-    pilot.start_at = Instant::now();
-    pilot.turn(shared);
-    assert_eq!(pilot.backoff, Duration::from_secs(1));
     daemon.shutdown();
 }
 
@@ -455,7 +439,7 @@ fn what_a_controller_said_is_not_told_of_one_that_is_dead() {
     let said = ("acting".to_owned(), vec!["b".to_owned()]);
     daemon.shared().state().judged.insert("a".to_owned(), said.clone());
     assert_eq!(told(), said);
-    Pilot::new().died(daemon.shared(), "said by a test".to_owned());
+    die(&mut Pilot::new(), daemon.shared());
     assert_eq!(told(), ("unjudged".to_owned(), Vec::new()));
     daemon.shutdown();
 }
@@ -473,11 +457,10 @@ fn a_cache_of_a_fixed_size_is_neither_taken_over_nor_taken_back() {
         daemon.set_controller_enabled(true).unwrap();
         if dies {
             pilot.turn(shared);
-            pilot.died(shared, "said by a test".to_owned());
-            pilot.start_at = Instant::now();
+            die(&mut pilot, shared);
         }
         pilot.turn(shared);
-        assert_eq!(pilot.controller.as_ref().unwrap().granted(), Bytes::ZERO);
+        assert_eq!(pilot.supervised.controller().unwrap().granted(), Bytes::ZERO);
         assert_eq!(daemon.status().volumes[0].quota_bytes, 64 << 10);
     }
     daemon.shutdown();
