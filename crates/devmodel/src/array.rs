@@ -10,7 +10,7 @@
 use crate::geometry::ParameterError;
 use crate::group::{
     DiskCompletion, DiskGroup, DiskGroupObservation, DiskGroupParameters, DiskRequest, DiskRequestId,
-    DiskRequestKind, SubmitError,
+    DiskRequestKind, SubmitError, admit,
 };
 use crate::pages::{Page, Pages};
 use forebay_units::{ByteRange, Nanos};
@@ -178,16 +178,7 @@ impl Array {
     /// [`SubmitError::Full`] at the maximum of outstanding requests, [`SubmitError::OutOfRange`] beyond the end.
     pub fn submit(&mut self, now: Nanos, request: DiskRequest) -> Result<(), SubmitError> {
         let range = request.range;
-        if range.offset.checked_add(range.length).is_none_or(|end| end > self.capacity_bytes()) {
-            return Err(SubmitError::OutOfRange {
-                offset: range.offset,
-                length: range.length,
-                capacity_bytes: self.capacity_bytes(),
-            });
-        }
-        if self.outstanding >= self.outstanding_max {
-            return Err(SubmitError::Full { outstanding_max: self.outstanding_max });
-        }
+        admit(range, self.capacity_bytes(), self.outstanding, self.outstanding_max)?;
         if now > self.clock {
             let mut due = std::mem::take(&mut self.due);
             self.take_until(Nanos(now.0 - 1), &mut due);

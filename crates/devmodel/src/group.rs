@@ -49,21 +49,38 @@ pub struct DiskCompletion {
 #[non_exhaustive]
 pub enum SubmitError {
     /// As many requests as allowed are outstanding: try again after a completion.
-    #[error("disk group holds its maximum of {outstanding_max} outstanding requests")]
+    #[error("the device holds its maximum of {outstanding_max} outstanding requests")]
     Full {
         /// The maximum.
         outstanding_max: usize,
     },
-    /// The range passes the end of the group.
-    #[error("bytes {offset}+{length} pass the end of the disk group at {capacity_bytes}")]
+    /// The range passes the end of the device.
+    #[error("bytes {offset}+{length} pass the end of the device at {capacity_bytes}")]
     OutOfRange {
         /// First byte asked for.
         offset: u64,
         /// How many bytes.
         length: u64,
-        /// The group's size.
+        /// The device's size.
         capacity_bytes: u64,
     },
+}
+
+/// Whether a device of `capacity_bytes` with so many requests `outstanding` accepts one of `range`.
+pub(crate) fn admit(
+    range: ByteRange,
+    capacity_bytes: u64,
+    outstanding: usize,
+    outstanding_max: usize,
+) -> Result<(), SubmitError> {
+    let ByteRange { offset, length } = range;
+    if offset.checked_add(length).is_none_or(|end| end > capacity_bytes) {
+        return Err(SubmitError::OutOfRange { offset, length, capacity_bytes });
+    }
+    if outstanding >= outstanding_max {
+        return Err(SubmitError::Full { outstanding_max });
+    }
+    Ok(())
 }
 
 /// What makes a group.
@@ -253,16 +270,7 @@ impl DiskGroup {
             self.clock = now;
         }
         let range = request.range;
-        if range.offset.checked_add(range.length).is_none_or(|end| end > self.capacity_bytes) {
-            return Err(SubmitError::OutOfRange {
-                offset: range.offset,
-                length: range.length,
-                capacity_bytes: self.capacity_bytes,
-            });
-        }
-        if self.outstanding() >= self.parameters.outstanding_max {
-            return Err(SubmitError::Full { outstanding_max: self.parameters.outstanding_max });
-        }
+        admit(range, self.capacity_bytes, self.outstanding(), self.parameters.outstanding_max)?;
         if range.length == 0 {
             self.immediate.push(DiskCompletion { id: request.id, at: self.clock });
             return Ok(());

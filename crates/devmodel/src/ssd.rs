@@ -10,7 +10,7 @@
 //! those of published TLC flash, rounded: ours.
 
 use crate::geometry::ParameterError;
-use crate::group::{DiskCompletion, DiskRequest, DiskRequestId, DiskRequestKind, SubmitError};
+use crate::group::{DiskCompletion, DiskRequest, DiskRequestId, DiskRequestKind, SubmitError, admit};
 use crate::translation::{RESERVED, Translation, Victim};
 use forebay_units::Nanos;
 use std::cmp::Reverse;
@@ -263,17 +263,7 @@ impl Ssd {
     /// [`SubmitError::Full`] at the maximum of outstanding requests, [`SubmitError::OutOfRange`] beyond the end.
     pub fn submit(&mut self, now: Nanos, request: DiskRequest) -> Result<(), SubmitError> {
         let range = request.range;
-        if range.offset.checked_add(range.length).is_none_or(|end| end > self.capacity_bytes()) {
-            return Err(SubmitError::OutOfRange {
-                offset: range.offset,
-                length: range.length,
-                capacity_bytes: self.capacity_bytes(),
-            });
-        }
-        let outstanding_max = self.parameters.outstanding_max;
-        if self.count >= outstanding_max {
-            return Err(SubmitError::Full { outstanding_max });
-        }
+        admit(range, self.capacity_bytes(), self.count, self.parameters.outstanding_max)?;
         if now > self.clock {
             let mut due = std::mem::take(&mut self.due);
             self.take_until(Nanos(now.0 - 1), &mut due);
