@@ -174,6 +174,9 @@ pub struct VolumeReport {
     pub quota_bytes: u64,
     /// What it holds.
     pub used_bytes: u64,
+    /// For how much of what it may hold the system has no memory; earlier versions do not say.
+    #[serde(default)]
+    pub refused_bytes: u64,
     /// Client requests in flight.
     pub requests_in_flight: u64,
 }

@@ -40,6 +40,10 @@ pub(crate) struct Character<'a> {
     pub curve: Option<&'a MissRatioCurve>,
     /// The largest size that it may have, in blocks: what a volume larger than any cache could hit beyond it does not count.
     pub blocks_max: u64,
+    /// Blocks that its cache may hold now.
+    pub quota_blocks: u64,
+    /// Blocks of these for which the system has no memory.
+    pub refused_blocks: u64,
     /// Reads behind it.
     pub curve_accesses: u64,
     /// Cached blocks made invalid per block filled, where something is cached.
@@ -76,6 +80,14 @@ pub(crate) enum NotCacheable {
     /// There is no memory for a cache.
     #[error("there is no memory that it may have")]
     NoMemory,
+    /// Its cache has less memory than it was given.
+    #[error("the system refuses its cache memory: of {quota} blocks it has {has}")]
+    MemoryRefused {
+        /// Blocks for which there is memory.
+        has: u64,
+        /// Blocks that it may have.
+        quota: u64,
+    },
     /// Too little is read twice.
     #[error(
         "with the {blocks} blocks that it may have at most it would still miss {floor:.2} of its reads, expected at most {limit:.2}"
@@ -128,6 +140,13 @@ pub(crate) fn check(character: &Character<'_>, rules: &CacheabilityRules) -> Res
     if blocks == 0 {
         return Err(NotCacheable::NoMemory);
     }
+    if character.refused_blocks > 0 {
+        let quota = character.quota_blocks;
+        return Err(NotCacheable::MemoryRefused {
+            has: quota.saturating_sub(character.refused_blocks),
+            quota,
+        });
+    }
     let floor = curve.miss_ratio_at(blocks);
     if floor > rules.floor_max {
         return Err(NotCacheable::NoReuse { blocks, floor, limit: rules.floor_max });
@@ -158,6 +177,8 @@ mod tests {
             read_share: 0.7,
             curve: Some(&good_curve),
             blocks_max: 100,
+            quota_blocks: 100,
+            refused_blocks: 0,
             curve_accesses: 1_000,
             invalidation_share: Some(0.1),
             sequential_share: 0.1,
@@ -185,6 +206,9 @@ mod tests {
             NotCacheable::NoReuse { blocks: 2, floor, .. } if floor > 0.8
         ));
         assert_eq!(refused(Character { blocks_max: 0, ..good }), NotCacheable::NoMemory);
+        // A cache that holds next to nothing makes as many blocks invalid as it fills, and more would not help.
+        let short = Character { refused_blocks: 99, invalidation_share: Some(1.0), ..good };
+        assert_eq!(refused(short), NotCacheable::MemoryRefused { has: 1, quota: 100 });
         assert!(matches!(
             refused(Character { invalidation_share: Some(2.0), ..good }),
             NotCacheable::Invalidated { .. }

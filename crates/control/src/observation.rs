@@ -139,6 +139,8 @@ impl VolumeObservation {
 pub struct CacheObservation {
     /// Blocks that it may hold; 0 for no cache. What is in force, not what was asked for.
     pub quota_blocks: u64,
+    /// Blocks of these for which the system has no memory.
+    pub refused_blocks: u64,
     /// Blocks that it holds.
     pub used_blocks: u64,
     /// Cached blocks that writes made invalid in this interval.
@@ -170,7 +172,7 @@ pub struct OriginObservation {
 }
 
 /// What a host has to offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostObservation {
     /// Which host.
     pub host: HostId,
@@ -178,8 +180,8 @@ pub struct HostObservation {
     pub free: Bytes,
     /// What each further cache takes beside that.
     pub beside: Bytes,
-    /// It is left out for a while, since something went wrong there; nothing is free then.
-    pub rests: bool,
+    /// Why it is left out for a while, in words that follow its name; nothing is free then.
+    pub rests: Option<String>,
     /// It is to be free of caches: none is put there, and those that are there are moved away. Nothing is free then.
     pub drained: bool,
 }

@@ -304,6 +304,7 @@ impl Monitor {
             sequential_share: since(|c| c.reads_sequential) as f64 / reads.max(1) as f64,
             cache: CacheObservation {
                 quota_blocks: seen.cache.quota_blocks.into(),
+                refused_blocks: seen.cache.quota_blocks.saturating_sub(seen.cache.limit_blocks).into(),
                 used_blocks: seen.cache.resident_blocks.into(),
                 invalidated_blocks: seen.cache.invalidations.saturating_sub(old_cache.invalidations),
                 filled_blocks: seen.cache.insertions.saturating_sub(old_cache.insertions),

@@ -46,10 +46,25 @@ pub struct VolumeIntervals {
     /// Bytes with writes of unknown outcome.
     #[serde(default)]
     pub in_doubt_bytes: u64,
+    /// Bytes of its cache for which the system has no memory.
+    #[serde(default)]
+    pub refused_bytes: u64,
+    /// How its origin is; absent where an older daemon tells.
+    #[serde(default)]
+    pub origin: Option<ObservedOrigin>,
     /// Oldest first, of rising numbers.
     pub intervals: Vec<ObservedInterval>,
     /// What is known of its locality; absent where that is not observed.
     pub locality: Option<ObservedLocality>,
+}
+
+/// An origin as [`crate::status::OriginStatus`] has it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct ObservedOrigin {
+    pub state: String,
+    pub reason: Option<String>,
+    pub oldest_in_flight_s: f64,
 }
 
 /// One interval: see `forebay_control::VolumeObservation`.
@@ -230,6 +245,7 @@ impl VolumeIntervals {
             sequential_share: new.iter().map(|one| one.sequential_share).sum::<f64>() / new.len() as f64,
             cache: CacheObservation {
                 quota_blocks: last.quota_blocks,
+                refused_blocks: self.refused_bytes.checked_div(self.block_bytes).unwrap_or(0),
                 used_blocks: last.used_blocks,
                 invalidated_blocks: sum(|one| one.invalidated_blocks),
                 filled_blocks: sum(|one| one.filled_blocks),
@@ -280,12 +296,19 @@ pub(crate) fn intervals(shared: &Shared) -> Intervals {
     let of = |(name, monitor): (&String, &crate::monitor::Monitor)| {
         let last = monitor.last.as_ref()?;
         let volume = shared.config.volumes.iter().find(|volume| volume.name == *name)?;
+        let origin = crate::report::origin(&state, volume, Some(last));
         Some(VolumeIntervals {
             name: name.clone(),
             size_bytes: last.size.get(),
             block_bytes: volume.block_size.bytes(),
             utilisation: state.utilisation.get(name).copied(),
-            in_doubt_bytes: last.observation.in_doubt.iter().map(|range| range.length).sum(),
+            in_doubt_bytes: origin.in_doubt_bytes,
+            refused_bytes: crate::report::refused_bytes(&last.observation, volume.block_size),
+            origin: Some(ObservedOrigin {
+                state: origin.state,
+                reason: origin.reason,
+                oldest_in_flight_s: origin.oldest_in_flight_s,
+            }),
             intervals: monitor.recent.kept.iter().cloned().collect(),
             locality: monitor.recent.locality.clone(),
         })
@@ -347,6 +370,8 @@ mod tests {
             block_bytes: 4_096,
             utilisation: None,
             in_doubt_bytes: 0,
+            refused_bytes: 0,
+            origin: None,
             intervals: recent.kept.iter().cloned().collect(),
             locality: recent.locality.clone(),
         }

@@ -14,10 +14,10 @@ use crate::status::{
     ReservationStatus, SizeStatus, SnapshotsStatus, Status, VolumeFlashStatus, VolumeStatus, state_of,
 };
 use forebay_appliance::VolumeSnapshot;
-use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress};
+use forebay_appliance::volume::{PlacingObservation, PrewarmEnd, PrewarmProgress, VolumeObservation};
 use forebay_control::conformance::Verdict;
 use forebay_origin::{OriginState, OriginStatistics};
-use forebay_units::Nanos;
+use forebay_units::{BlockSize, Nanos};
 use forebay_workload::LatencySnapshot;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -246,10 +246,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         hit_ratio: interval.hit_ratio,
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
-        refused_bytes: seen.map_or(0, |seen| {
-            let blocks = seen.cache.quota_blocks.saturating_sub(seen.cache.limit_blocks);
-            u64::from(blocks) * config.block_size.bytes()
-        }),
+        refused_bytes: seen.map_or(0, |seen| refused_bytes(seen, config.block_size)),
         flash: seen.and_then(|seen| seen.flash).map(|flash| VolumeFlashStatus {
             quota_bytes: flash.quota_bytes.get(),
             used_bytes: flash.resident_bytes.get(),
@@ -294,7 +291,17 @@ fn placement(seen: PlacingObservation) -> PlacementStatus {
     }
 }
 
-fn origin(state: &State, config: &VolumeConfig, snapshot: Option<&VolumeSnapshot>) -> OriginStatus {
+/// Bytes of a cache's quota for which the system has no memory.
+pub(crate) fn refused_bytes(seen: &VolumeObservation, block_size: BlockSize) -> u64 {
+    let blocks = seen.cache.quota_blocks.saturating_sub(seen.cache.limit_blocks);
+    u64::from(blocks) * block_size.bytes()
+}
+
+pub(crate) fn origin(
+    state: &State,
+    config: &VolumeConfig,
+    snapshot: Option<&VolumeSnapshot>,
+) -> OriginStatus {
     let Some(snapshot) = snapshot else {
         return OriginStatus {
             description: format!("{:?}", config.origin),

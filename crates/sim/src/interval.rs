@@ -190,6 +190,7 @@ impl Recorder {
             sequential_share: self.sequential as f64 / self.reads.max(1) as f64,
             cache: CacheObservation {
                 quota_blocks: cache.quota_blocks.into(),
+                refused_blocks: 0,
                 used_blocks: cache.resident_blocks.into(),
                 invalidated_blocks: cache.invalidations.saturating_sub(old.invalidations),
                 filled_blocks: cache.insertions.saturating_sub(old.insertions),

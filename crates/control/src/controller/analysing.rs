@@ -530,6 +530,8 @@ impl Controller {
             read_share: if recent.rate() > 0.0 { reads / recent.rate() } else { 1.0 },
             curve: party.curve(),
             blocks_max: self.blocks_ceiling(party.id),
+            quota_blocks: party.blocks,
+            refused_blocks: volume.refused_blocks,
             curve_accesses: volume.curve_accesses,
             invalidation_share: (party.blocks > 0 && recent.filled > 0.0)
                 .then(|| recent.invalidated / recent.filled),

@@ -65,7 +65,7 @@ impl Controller {
             return;
         }
         let used = self.hosts_used();
-        let said = observation.hosts.iter().map(|said| (said.host, (*said, used.of(said.host))));
+        let said = observation.hosts.iter().map(|said| (said.host, (said.clone(), used.of(said.host))));
         self.hosts_said = said.collect();
     }
 
@@ -194,10 +194,7 @@ impl Controller {
         for host in self.hosts.iter().take(8) {
             let left_out = self.hosts_said.get(&host.id).and_then(|(said, _)| match said {
                 HostObservation { drained: true, .. } => Some("is drained"),
-                HostObservation { rests: true, .. } => {
-                    Some("is left out for a while, since something went wrong there")
-                }
-                _ => None,
+                HostObservation { rests, .. } => rests.as_deref(),
             });
             if let Some(why) = left_out {
                 let words = format!("{} {why}", host.name);
@@ -322,7 +319,8 @@ mod tests {
         controller.volumes.get_mut(&VolumeId(id)).unwrap().grant = Some(Grant { blocks, ..grant });
     }
 
-    fn said(free: Bytes, rests: bool) -> Observation {
+    fn said(free: Bytes, rests: Option<&str>) -> Observation {
+        let rests = rests.map(str::to_owned);
         let said = HostObservation { host: HostId(0), free, beside: Bytes::mib(1), rests, drained: false };
         Observation { hosts: vec![said], ..Observation::default() }
     }
@@ -340,7 +338,7 @@ mod tests {
                 host: HostId(0),
                 free,
                 beside: Bytes::ZERO,
-                rests: false,
+                rests: None,
                 drained: false,
             }],
             ..Observation::default()
@@ -362,7 +360,7 @@ mod tests {
             host: HostId(0),
             free: Bytes::mib(8),
             beside: Bytes::ZERO,
-            rests: true,
+            rests: Some("rests for 3 s: it said so".to_owned()),
             drained: true,
         };
         controller.observe_hosts(&Observation { hosts: vec![said], ..Observation::default() });
@@ -378,7 +376,7 @@ mod tests {
     fn what_was_granted_since_a_host_spoke_is_not_there_any_more_with_what_a_new_cache_takes_beside() {
         let free = |said_free: Option<u64>| {
             let mut controller = on_hosts(&[8]);
-            let said = said_free.map_or_else(Observation::default, |free| said(Bytes::mib(free), false));
+            let said = said_free.map_or_else(Observation::default, |free| said(Bytes::mib(free), None));
             controller.observe_hosts(&said);
             let before = controller.hosts_free().0[0].memory;
             grant(&mut controller, 1, 0, BLOCKS_OF_MIB);
@@ -396,7 +394,7 @@ mod tests {
             |controller: &Controller, mib| controller.free_told(Bytes::mib(mib), &controller.hosts_free());
         let mut controller = on_hosts(&[8, 8]);
         assert_eq!(told(&controller, 50), Bytes::mib(50));
-        controller.observe_hosts(&said(Bytes::mib(3), false));
+        controller.observe_hosts(&said(Bytes::mib(3), None));
         assert_eq!(told(&controller, 50), Bytes::mib(3 + 8));
         assert_eq!(told(&controller, 5), Bytes::mib(5));
     }
@@ -404,9 +402,9 @@ mod tests {
     #[test]
     fn a_host_that_is_left_out_is_told_as_that() {
         let mut controller = on_hosts(&[8]);
-        controller.observe_hosts(&said(Bytes::ZERO, true));
+        controller.observe_hosts(&said(Bytes::ZERO, Some("rests for 3 s: it does not answer")));
         let sums = controller.rooms(&mut Vec::new());
-        assert_eq!(sums, "h0 is left out for a while, since something went wrong there");
+        assert_eq!(sums, "h0 rests for 3 s: it does not answer");
     }
 
     #[test]
@@ -450,7 +448,7 @@ mod tests {
         assert!(!holds(&on_hosts(&[4, 8]), &[(0, 5.0)]), "it does not move");
         // Beside each new one there is what it takes beside; the growth of what is there takes none.
         let mut controller = on_hosts(&[100, 0]);
-        controller.observe_hosts(&said(Bytes::mib(4), false));
+        controller.observe_hosts(&said(Bytes::mib(4), None));
         assert!(holds(&controller, &[(1, 1.5), (2, 1.5)]) && !holds(&controller, &[(1, 2.0), (2, 2.0)]));
         assert!(holds(&controller, &[(0, 4.0), (2, 1.5)]));
     }

@@ -72,6 +72,8 @@ pub(super) struct Volume {
     pub(super) curve_accesses: u64,
     pub(super) sequential_share: f64,
     pub(super) used_blocks: u64,
+    /// Blocks of what it may hold for which the system has no memory.
+    pub(super) refused_blocks: u64,
     /// The same an interval earlier.
     used_before: u64,
     /// Intervals since its cache or its load last changed.
@@ -124,6 +126,7 @@ impl Volume {
             curve_accesses: 0,
             sequential_share: 0.0,
             used_blocks: 0,
+            refused_blocks: 0,
             used_before: 0,
             steady: 0,
             earlier_zones: VecDeque::new(),
@@ -189,6 +192,7 @@ impl Volume {
         }
         self.sequential_share = observed.sequential_share;
         (self.used_before, self.used_blocks) = (self.used_blocks, observed.cache.used_blocks);
+        self.refused_blocks = observed.cache.refused_blocks;
         self.steady = self.steady.saturating_add(1);
         // What was seen before a burst says little of it.
         if self.history.back().is_some_and(|last| last.arrival_rate > BURST * rate_before) {

@@ -123,6 +123,9 @@ pub struct ResponseStatus {
     pub wanted_bytes: u64,
     /// The highest epoch that was given out.
     pub epoch: u64,
+    /// It is on its way back, to the original route.
+    #[serde(skip)]
+    pub leaves: bool,
     /// Why it is on its way back, or why the last one ended.
     pub why: Option<String>,
     /// Why the step does not succeed, or an appliance that is wanted is not started for now; it is tried again.
@@ -296,9 +299,14 @@ impl Responses {
         }
     }
 
-    /// Whether a host is left out for a while, since something went wrong there.
+    /// Whether a host is left out for a while.
     pub fn rests(&self, host: HostId) -> bool {
-        self.shared.rests(host).is_some()
+        self.why_rests(host).is_some()
+    }
+
+    /// Why a host is left out for a while: something went wrong there, or it is not known yet what runs there.
+    pub fn why_rests(&self, host: HostId) -> Option<String> {
+        self.shared.rests(host)
     }
 
     /// The most that a volume could cache in memory: in the appliance that it has, or in one that would take its place; on hosts where it can be, and that are not left out now.

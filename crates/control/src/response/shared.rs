@@ -119,7 +119,10 @@ impl Shared {
     /// Why a host is left out for a while.
     pub(super) fn rests(&self, host: HostId) -> Option<String> {
         if self.unlisted.contains_key(&host) {
-            return Some("has not said what runs there, and the journal that told it is lost".to_owned());
+            return Some(
+                "is left out until it is known what runs there, of which a journal told that is lost"
+                    .to_owned(),
+            );
         }
         let record = self.records.get(&host).filter(|record| self.now < record.rests_until)?;
         let left = record.rests_until.saturating_since(self.now).as_secs_f64();

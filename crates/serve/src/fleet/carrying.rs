@@ -6,7 +6,7 @@ use super::making;
 use super::strays::Listing;
 use super::tables::VolumeTable;
 use crate::supervised::panic_text;
-use forebay_actuate::api::{ApiError, OriginReport};
+use forebay_actuate::api::{ApiError, OriginReport, VolumeReport};
 use forebay_actuate::provision::probe;
 use forebay_actuate::route::{LeaseHolder, StorageLease};
 use forebay_actuate::{
@@ -367,7 +367,7 @@ impl Means {
                     Outcome::Refused(format!("the volume is {} in it", of.state))
                 }
                 Some(of) => Outcome::Healthy {
-                    cache: Bytes(status.cache.capacity_bytes),
+                    cache: Bytes(status.cache.capacity_bytes.saturating_sub(unbacked(of))),
                     has_clients: of.connections.is_none_or(|connections| connections > 0),
                     origin_trouble: of.origin.as_ref().and_then(OriginReport::trouble),
                 },
@@ -462,12 +462,33 @@ pub(super) fn id_of(index: usize) -> VolumeId {
     VolumeId(index as u32)
 }
 
+/// How much of its cache an appliance does not have because the system refuses it the memory. What is short by less than half is told and kept: it is filled, and another one begins empty.
+fn unbacked(volume: &VolumeReport) -> u64 {
+    let is_most = volume.refused_bytes > volume.quota_bytes / 2;
+    if is_most { volume.refused_bytes } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use forebay_actuate::api::ApiAddress;
     use forebay_control::host::Room;
     use std::sync::atomic::{AtomicU64, Ordering};
+
+    #[test]
+    fn a_cache_that_lacks_most_of_its_memory_is_none_and_one_that_lacks_some_stays() {
+        let of = |refused_bytes| VolumeReport {
+            name: "db".to_owned(),
+            state: "conforming".to_owned(),
+            connections: None,
+            origin: None,
+            quota_bytes: 1_000,
+            used_bytes: 0,
+            refused_bytes,
+            requests_in_flight: 0,
+        };
+        assert_eq!([0, 500, 501, 1_000].map(|refused| unbacked(&of(refused))), [0, 0, 501, 1_000]);
+    }
 
     /// Appliances that are stopped only when told to be, and that are found.
     struct Dead {

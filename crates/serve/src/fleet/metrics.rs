@@ -420,6 +420,7 @@ mod tests {
             cache_bytes: 2 << 20,
             wanted_bytes: 3 << 20,
             epoch: 5,
+            leaves: false,
             why: None,
             hindered: None,
             origin_trouble: None,

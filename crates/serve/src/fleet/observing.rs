@@ -4,7 +4,7 @@ use super::carrying::{Carriers, id_of};
 use super::config::FleetConfig;
 use super::prometheus::Counters;
 use super::source::{Doubt, Follower, News};
-use crate::observed::Intervals;
+use crate::observed::{Intervals, ObservedOrigin, VolumeIntervals};
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{ApplianceId, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
@@ -20,6 +20,9 @@ const PATIENCE_LEAST: Nanos = Nanos::secs(3);
 /// Turns after a switch whose news of the storage side is left out (ours: the interval in which it ended, and that in which this is told). Whoever switches compares
 /// both paths, and its own requests are nobody's load.
 const LEFT_OUT: u8 = 2;
+
+/// So long nothing is heard of a storage side, while clients are on an appliance, before it is told (ours).
+const SILENT_AFTER: Nanos = Nanos::secs(5);
 
 /// What was heard in one turn.
 #[derive(Default)]
@@ -47,7 +50,60 @@ struct Ears {
     /// What was last heard, and the size.
     last: Option<(VolumeObservation, Nanos)>,
     size_bytes: u64,
-    in_doubt_bytes: u64,
+    /// What the storage side says of its own origin, and the appliance that clients are on of the storage side.
+    health: [Health; 2],
+}
+
+/// How a volume is by the word of somebody who serves it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Health {
+    /// Who says so.
+    pub(super) whose: String,
+    /// When that was heard last.
+    heard: Nanos,
+    pub(super) in_doubt_bytes: u64,
+    /// Bytes of its cache for which the system has no memory.
+    pub(super) refused_bytes: u64,
+    pub(super) origin: ObservedOrigin,
+    /// For how long nothing was heard of it.
+    pub(super) silent: Option<Nanos>,
+}
+
+impl Health {
+    /// Takes in what was told at `now`, or that nothing was.
+    fn take(&mut self, whose: &str, told: Option<&VolumeIntervals>, now: Nanos) {
+        if self.whose != whose {
+            *self = Health { whose: whose.to_owned(), heard: now, ..Health::default() };
+        }
+        let Some(told) = told else {
+            let silent = now.saturating_since(self.heard);
+            self.silent = (silent >= SILENT_AFTER).then_some(silent);
+            return;
+        };
+        let origin = told.origin.clone().unwrap_or_default();
+        let (in_doubt_bytes, refused_bytes) = (told.in_doubt_bytes, told.refused_bytes);
+        *self = Health {
+            heard: now,
+            in_doubt_bytes,
+            refused_bytes,
+            origin,
+            silent: None,
+            whose: std::mem::take(&mut self.whose),
+        };
+    }
+
+    /// The word for its origin, unless that is up or nothing is said of it.
+    pub(super) fn not_up(&self) -> Option<&str> {
+        Some(&*self.origin.state).filter(|state| !["", "up"].contains(state))
+    }
+
+    /// What is wrong with what it serves from.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let said = || Some(format!("{}: {}", self.whose, self.origin.reason.as_ref()?));
+        let silent =
+            self.silent.map(|silent| format!("{}: nothing was heard of it for {silent}", self.whose));
+        silent.or_else(said)
+    }
 }
 
 /// What was last heard of a volume.
@@ -58,7 +114,8 @@ pub(super) struct Last<'a> {
     /// When something new was heard last.
     pub(super) heard: Nanos,
     pub(super) size_bytes: u64,
-    pub(super) in_doubt_bytes: u64,
+    /// By the word of who serves it, the storage side first.
+    pub(super) health: &'a [Health],
     /// What is wrong with what is heard of it.
     pub(super) trouble: Option<&'a str>,
 }
@@ -81,7 +138,7 @@ impl Observer {
             span: ears.last.as_ref().map_or(Nanos::ZERO, |(_, span)| *span),
             heard: ears.doubt.heard(),
             size_bytes: ears.size_bytes,
-            in_doubt_bytes: ears.in_doubt_bytes,
+            health: &ears.health,
             trouble: ears.doubt.trouble(),
         }
     }
@@ -101,7 +158,7 @@ impl Observer {
         let mut heard = Heard::default();
         // Nobody is waited for longer than half an interval.
         let within = Duration::from_nanos(config.interval.0 / 2).min(Duration::from_secs(2));
-        let (sides, own) = self.ask(config, responses, carriers, within);
+        let (sides, own) = self.ask(config, now, responses, carriers, within);
         for (index, ((volume, ears), own)) in config.volume.iter().zip(&mut self.ears).zip(own).enumerate() {
             let id = id_of(index);
             if volume.watch.is_some() {
@@ -112,7 +169,16 @@ impl Observer {
                     if responses.status(id).is_some_and(|status| status.route == "unknown") {
                         ears.left_out = LEFT_OUT;
                     }
-                    let side = match &sides[&watch.address.to_string()] {
+                    let told = &sides[&watch.address.to_string()];
+                    let export = &volume.origin.export;
+                    let of =
+                        told.as_ref().ok().and_then(|told| told.volumes.iter().find(|of| of.name == *export));
+                    let [storage, through] = &mut ears.health;
+                    storage.take("the storage side", of, now);
+                    if own.is_none() {
+                        *through = Health::default();
+                    }
+                    let side = match told {
                         Ok(told) => {
                             let lease = told.leases.get(&volume.origin.export);
                             heard.leases.extend(lease.map(|lease| (id, lease.epoch)));
@@ -135,7 +201,9 @@ impl Observer {
                                 utilisation: side.ok().flatten().and_then(|side| side.utilisation),
                                 ..news
                             })),
-                            Err(reason) => Err(format!("{}: {reason}", appliance(config, responses, id))),
+                            Err(reason) => {
+                                Err(format!("{}: {reason}", appliance_in_words(config, responses, id)))
+                            }
                         },
                     }
                 }
@@ -148,7 +216,6 @@ impl Observer {
             let good = match news {
                 Ok(Some(news)) => {
                     ears.size_bytes = news.size_bytes;
-                    ears.in_doubt_bytes = news.in_doubt_bytes;
                     if ears.doubt.relies() {
                         heard.utilisation.extend(news.utilisation.map(|utilisation| (id, utilisation)));
                         ears.last = Some((news.seen.clone(), news.span));
@@ -188,6 +255,7 @@ impl Observer {
     fn ask(
         &mut self,
         config: &FleetConfig,
+        now: Nanos,
         responses: &Responses,
         carriers: &Carriers,
         within: Duration,
@@ -202,10 +270,17 @@ impl Observer {
                         side.or_insert_with(|| beside(scope, move || intervals(&watch, within)));
                         on_appliance(responses, id).map(|appliance| {
                             let control = carriers.control_of(appliance);
-                            let name = &volume.name;
-                            beside(scope, move || {
-                                ears.through(name, id, appliance, control, (config.interval, within))
-                            })
+                            let whose = appliance_in_words(config, responses, id);
+                            let ask = Ask {
+                                volume: &volume.name,
+                                id,
+                                appliance,
+                                whose,
+                                now,
+                                interval: config.interval,
+                                within,
+                            };
+                            beside(scope, move || ears.through(&ask, control))
                         })
                     }
                     None => Some(beside(scope, move || ears.count(config, index, within))),
@@ -223,13 +298,25 @@ fn on_appliance(responses: &Responses, id: VolumeId) -> Option<ApplianceId> {
 }
 
 /// The same in words.
-fn appliance(config: &FleetConfig, responses: &Responses, id: VolumeId) -> String {
+fn appliance_in_words(config: &FleetConfig, responses: &Responses, id: VolumeId) -> String {
     let status = responses.status(id);
     let on = status.and_then(|status| Some((status.appliance?, status.host?)));
     on.map_or_else(
         || "its appliance".to_owned(),
         |(appliance, host)| format!("appliance {} on {}", appliance.0, config.host[host.0 as usize].name),
     )
+}
+
+/// What is asked of an appliance.
+struct Ask<'a> {
+    volume: &'a str,
+    id: VolumeId,
+    appliance: ApplianceId,
+    /// Whose word the answer is.
+    whose: String,
+    now: Nanos,
+    interval: Nanos,
+    within: Duration,
 }
 
 /// What was said, or why nothing was.
@@ -252,14 +339,8 @@ fn answer<T>(asked: Answer<ScopedJoinHandle<'_, Answer<T>>>) -> Answer<T> {
 }
 
 impl Ears {
-    fn through(
-        &mut self,
-        volume: &str,
-        id: VolumeId,
-        appliance: ApplianceId,
-        control: Option<Control>,
-        (interval, within): (Nanos, Duration),
-    ) -> Result<Option<News>, String> {
+    fn through(&mut self, ask: &Ask<'_>, control: Option<Control>) -> Result<Option<News>, String> {
+        let &Ask { volume, id, appliance, ref whose, now, interval, within } = ask;
         if self.appliance.is_none_or(|(known, _)| known != appliance) {
             self.appliance = Some((appliance, Follower::default()));
         }
@@ -267,6 +348,8 @@ impl Ears {
         // After a restart it is looked for with its first probe; where it is not found, nothing new is heard.
         let Some(control) = control else { return Ok(None) };
         let told = intervals(&control, within)?;
+        let [_, health] = &mut self.health;
+        health.take(whose, told.volumes.iter().find(|of| of.name == volume), now);
         // One that has just started has no intervals yet.
         if follower.is_new() && told.volumes.is_empty() {
             return Ok(None);
@@ -307,13 +390,7 @@ impl Ears {
             self.counters = Some((now, asked_at));
         }
         // How large it is nobody says; it is never cached.
-        Ok(since?.map(|(seen, span)| News {
-            seen,
-            span,
-            size_bytes: 1 << 40,
-            utilisation: None,
-            in_doubt_bytes: 0,
-        }))
+        Ok(since?.map(|(seen, span)| News { seen, span, size_bytes: 1 << 40, utilisation: None }))
     }
 }
 
@@ -326,7 +403,7 @@ mod tests {
     use super::*;
     use crate::Daemon;
     use crate::config::{CacheConfig, Config, OriginConfig, VolumeConfig};
-    use crate::fleet::routes;
+    use crate::fleet::{routes, showing};
     use crate::observed::{ObservedInterval, SCHEMA, VolumeIntervals};
     use forebay_actuate::Running;
     use forebay_actuate::api::ApiAddress;
@@ -339,31 +416,115 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::sync::{Arc, Barrier};
 
-    /// Somebody who answers what there is to hear of `volumes` once, but not before all others of `all` were asked.
-    fn answers_with(all: &Arc<Barrier>, volumes: &[&str]) -> ApiAddress {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = ApiAddress::Tcp(listener.local_addr().unwrap());
-        let of = |name: &&str| VolumeIntervals {
-            name: (*name).to_owned(),
+    fn interval_of(name: &str, number: u64) -> VolumeIntervals {
+        VolumeIntervals {
+            name: name.to_owned(),
             size_bytes: 1 << 20,
             block_bytes: 4_096,
             utilisation: None,
             in_doubt_bytes: 0,
-            intervals: vec![ObservedInterval { number: 1, span_ns: 1, ..ObservedInterval::default() }],
+            refused_bytes: 0,
+            origin: None,
+            intervals: vec![ObservedInterval { number, span_ns: 1, ..ObservedInterval::default() }],
             locality: None,
-        };
-        let volumes = volumes.iter().map(of).collect();
-        let (schema, leases) = (SCHEMA.to_owned(), BTreeMap::new());
-        let told = Intervals { schema, started_unix_ms: 1, leases, volumes };
-        let body = serde_json::to_string(&told).unwrap();
-        let all = Arc::clone(all);
+        }
+    }
+
+    /// Somebody who answers each of these once, after `before`.
+    fn answers(told: Vec<Vec<VolumeIntervals>>, before: impl Fn() + Send + 'static) -> ApiAddress {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = ApiAddress::Tcp(listener.local_addr().unwrap());
         thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
-            all.wait();
-            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            for volumes in told {
+                let (schema, leases) = (SCHEMA.to_owned(), BTreeMap::new());
+                let told = Intervals { schema, started_unix_ms: 1, leases, volumes };
+                let body = serde_json::to_string(&told).unwrap();
+                let (mut stream, _) = listener.accept().unwrap();
+                assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+                before();
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            }
         });
         address
+    }
+
+    /// Somebody who answers what there is to hear of `volumes` once, but not before all others of `all` were asked.
+    fn answers_with(all: &Arc<Barrier>, volumes: &[&str]) -> ApiAddress {
+        let all = Arc::clone(all);
+        let told = volumes.iter().map(|name| interval_of(name, 1)).collect();
+        answers(vec![told], move || {
+            all.wait();
+        })
+    }
+
+    #[test]
+    fn what_storage_side_and_appliance_say_of_their_origins_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let sick = |number, state: &str, reason: &str, oldest_in_flight_s| VolumeIntervals {
+            in_doubt_bytes: 512,
+            origin: Some(ObservedOrigin {
+                state: state.to_owned(),
+                reason: Some(reason.to_owned()),
+                oldest_in_flight_s,
+            }),
+            ..interval_of("db", number)
+        };
+        let watch =
+            answers(vec![vec![interval_of("db", 1)], vec![sick(2, "down", "the disk is gone", 1.0)]], || {});
+        let file = folder.path().join("control.toml");
+        let text = format!(
+            "socket = \"control.sock\"\nstate = \"state\"\n[[host]]\nname = \"h1\"\nmemory = \"16MiB\"\n[[volume]]\nname = \"db\"\nhome = \"h1\"\n\
+             origin = \"nbd+unix:///db?socket=nowhere.sock\"\nwatch = \"{watch}\"\nleased = false\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let config = FleetConfig::read(&file).unwrap();
+        let secret = Secret::new("0123456789abcdef0123456789abcdef".to_owned()).unwrap();
+        let (reporter, _reports) = channel();
+        let carriers = Carriers::start(&config, secret, Instant::now(), &reporter).unwrap();
+        let responses = Responses::new(ResponseRules::default(), Vec::new());
+        let mut observer = Observer::new(&config);
+        let told = |observer: &Observer| {
+            let of = showing::volumes(&config, observer, &responses, None).remove(0);
+            let origin = of.origin;
+            (origin.state, origin.reason, origin.in_doubt_bytes, origin.oldest_in_flight_s, of.refused_bytes)
+        };
+        observer.hear(&config, Nanos::secs(1), &responses, &carriers);
+        assert_eq!(told(&observer), ("up".to_owned(), None, 0, 0.0, 0));
+        observer.hear(&config, Nanos::secs(2), &responses, &carriers);
+        let gone = "the storage side: the disk is gone";
+        assert_eq!(told(&observer), ("down".to_owned(), Some(gone.to_owned()), 512, 1.0, 0));
+        // An appliance has word of it, too, and no memory for its cache; which there is none of any more in the response here.
+        let hangs = "the oldest of 3 requests has had no answer for 20s";
+        let through = VolumeIntervals { refused_bytes: 4_096, ..sick(1, "up", hangs, 20.0) };
+        let address = answers(vec![vec![through]], || {});
+        let ask = Ask {
+            volume: "db",
+            id: VolumeId(0),
+            appliance: ApplianceId(7),
+            whose: "appliance 7 on h1".to_owned(),
+            now: Nanos::secs(2),
+            interval: Nanos::secs(1),
+            within: Duration::from_secs(10),
+        };
+        observer.ears[0].through(&ask, Some(Control { address, token: None })).unwrap();
+        let both = format!("{gone}; appliance 7 on h1: {hangs}");
+        assert_eq!(told(&observer), ("down".to_owned(), Some(both), 512, 20.0, 0));
+        assert_eq!(observer.ears[0].health[1].refused_bytes, 4_096);
+    }
+
+    #[test]
+    fn a_storage_side_of_which_nothing_is_heard_is_told_after_a_while() {
+        let mut health = Health::default();
+        let mut at = |second, told: Option<&VolumeIntervals>| {
+            health.take("the storage side", told, Nanos::secs(second));
+            health.trouble()
+        };
+        let of = interval_of("db", 1);
+        // From when it is asked first.
+        assert_eq!((at(90, None), at(94, None)), (None, None));
+        assert_eq!(at(95, None).as_deref(), Some("the storage side: nothing was heard of it for 5s"));
+        assert_eq!((at(96, Some(&of)), at(100, None)), (None, None));
+        assert!(at(101, None).is_some());
     }
 
     #[test]
@@ -447,12 +608,19 @@ mod tests {
         let daemon = Daemon::start(config).unwrap();
         let control = Control { address: ApiAddress::Unix(socket), token: None };
         let mut ears = Ears::default();
-        let within = Duration::from_secs(10);
+        let ask = Ask {
+            volume: "db",
+            id: VolumeId(0),
+            appliance: ApplianceId(1),
+            whose: "appliance 1 on h1".to_owned(),
+            now: Nanos::secs(1),
+            interval: Nanos::millis(100),
+            within: Duration::from_secs(10),
+        };
         let hear = |ears: &mut Ears| {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
-                let within = (Nanos::millis(100), within);
-                let news = ears.through("db", VolumeId(0), ApplianceId(1), Some(control.clone()), within);
+                let news = ears.through(&ask, Some(control.clone()));
                 if let Some(news) = news.unwrap() {
                     return news.seen.resident;
                 }

@@ -2,7 +2,7 @@
 
 use super::asking;
 use super::config::FleetConfig;
-use super::observing::{Last, Observer};
+use super::observing::{Health, Last, Observer};
 use super::tables::{PrometheusTable, VolumeTable};
 use super::{FleetShared, FleetState, home, id_of, metrics};
 use crate::clock::unix_ms;
@@ -169,7 +169,7 @@ fn volume_status(
     responses: &Responses,
     controller: Option<&Controller>,
 ) -> VolumeStatus {
-    let Last { seen, span, size_bytes, in_doubt_bytes, trouble, .. } = observer.last(id);
+    let Last { seen, span, size_bytes, health, trouble, .. } = observer.last(id);
     let judged = controller.and_then(|controller| controller.status(id));
     let response = responses.status(id);
     // Of a volume that is left alone until its route can be told there is nothing to hear; and of one whose clients are on a way that they cannot leave nobody else tells.
@@ -182,6 +182,7 @@ fn volume_status(
         let why = response.origin_trouble.as_ref()?;
         Some(format!("appliance {} has nothing of it: {why}", response.appliance?.0))
     });
+    let said: Vec<String> = health.iter().filter_map(Health::trouble).collect();
     // What was heard before is not what is.
     let seen = seen.filter(|_| trouble.is_none());
     let per_second = |count: u64| seen.map_or(0.0, |_| count as f64 / span.as_secs_f64().max(1e-9));
@@ -236,6 +237,7 @@ fn volume_status(
         Some(judged) => state_of(word(&judged.state), &objectives),
         None => "unjudged".to_owned(),
     };
+    let quota_bytes = response.map_or(0, |response| response.cache_bytes);
     VolumeStatus {
         name: volume.name.clone(),
         uris: Vec::new(),
@@ -244,16 +246,18 @@ fn volume_status(
             description,
             // Who would tell of it is not heard, or not to be relied on: that says nothing of the origin itself.
             state: match (trouble, &origin_trouble) {
-                (Some(_), _) => "unknown",
-                (None, Some(_)) => "down",
-                (None, None) => "up",
-            }
-            .to_owned(),
-            reason: hindered.or_else(|| trouble.map(str::to_owned)).or(origin_trouble),
-            in_doubt_bytes,
+                (Some(_), _) => "unknown".to_owned(),
+                (None, Some(_)) => "down".to_owned(),
+                (None, None) => health.iter().find_map(Health::not_up).unwrap_or("up").to_owned(),
+            },
+            reason: hindered
+                .or_else(|| trouble.map(str::to_owned))
+                .or(origin_trouble)
+                .or_else(|| (!said.is_empty()).then(|| said.join("; "))),
+            in_doubt_bytes: health.iter().map(|of| of.in_doubt_bytes).max().unwrap_or(0),
             errors: 0,
             reconnects: 0,
-            oldest_in_flight_s: 0.0,
+            oldest_in_flight_s: health.iter().map(|of| of.origin.oldest_in_flight_s).fold(0.0, f64::max),
             utilisation: None,
         },
         size_bytes,
@@ -283,9 +287,9 @@ fn volume_status(
             .unwrap_or_default(),
         read_latency: of_means(latency(&reads), |table| &table.read_buckets),
         write_latency: of_means(latency(&writes), |table| &table.write_buckets),
-        quota_bytes: response.map_or(0, |response| response.cache_bytes),
+        quota_bytes,
         used_bytes: seen.map_or(0, |seen| seen.cache.used_blocks * block_bytes),
-        refused_bytes: 0,
+        refused_bytes: health.iter().map(|of| of.refused_bytes).sum::<u64>().min(quota_bytes),
         flash: None,
         placement: None,
         working_set_bytes: seen.map_or(0, |seen| seen.working_set_blocks * block_bytes),

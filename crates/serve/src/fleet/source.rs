@@ -21,7 +21,6 @@ pub(super) struct News {
     pub(super) span: Nanos,
     pub(super) size_bytes: u64,
     pub(super) utilisation: Option<f64>,
-    pub(super) in_doubt_bytes: u64,
 }
 
 impl Follower {
@@ -64,7 +63,6 @@ impl Follower {
             span,
             size_bytes: of.size_bytes,
             utilisation: of.utilisation,
-            in_doubt_bytes: of.in_doubt_bytes,
         }))
     }
 }
@@ -205,6 +203,8 @@ mod tests {
                 block_bytes: 4_096,
                 utilisation: Some(0.5),
                 in_doubt_bytes: 0,
+                refused_bytes: 0,
+                origin: None,
                 intervals: numbers.map(interval).collect(),
                 locality: None,
             }],

@@ -148,7 +148,7 @@ impl Loop {
             host: host.id,
             free: self.responses.free(host.id),
             beside,
-            rests: self.responses.rests(host.id),
+            rests: self.responses.why_rests(host.id),
             drained: self.responses.is_drained(host.id),
         };
         observation.hosts = self.hosts.iter().map(room).collect();
@@ -200,8 +200,10 @@ impl Loop {
                     let host = status.host.unwrap_or_else(|| home(&shared.config, volume));
                     controller.take_over(*id, host, status.wanted_bytes / volume.block_size.get());
                 }
-                let (host, hindered) =
-                    responses.status(*id).map_or((None, None), |status| (status.host, status.hindered));
+                let (host, hindered) = responses.status(*id).map_or((None, None), |status| {
+                    let ends = format!("the appliance before it is at its end ({})", status.step);
+                    (status.host, status.hindered.or(status.leaves.then_some(ends)))
+                });
                 controller.located(*id, host, responses.most(*id));
                 controller.hindered(*id, hindered);
             }

@@ -249,6 +249,7 @@ impl Response {
             cache_bytes: self.placed.map_or(0, |placed| placed.cache.get()),
             wanted_bytes: self.wish.as_ref().map_or(0, |wish| wish.cache.get()),
             epoch: self.epoch,
+            leaves: self.leaving.is_some(),
             why: self.leaving.as_ref().map(|leaving| leaving.why.clone()).or_else(|| self.why.clone()),
             hindered,
             origin_trouble: self.origin_trouble.clone(),

@@ -96,7 +96,7 @@ fn nothing_is_started_where_it_is_not_known_what_runs_there() {
     let late = Nanos::millis(ResponseRules::default().late_max_ms);
     let (found, told) = wanted(&mut world, &mut responses, CACHE, 70);
     assert_eq!(found, ("original route", None, Bytes::ZERO));
-    assert!(told.join("; ").contains("`h0` has not said what runs there, and the journal"), "{told:?}");
+    assert!(told.join("; ").contains("`h0` is left out until it is known what runs there"), "{told:?}");
     // All of this one is taken, as long as that is not stopped.
     responses.listed(HostId(1), late, vec![Found { memory: HOST_BYTES, ..stray(5) }]);
     let orders = ordered(&mut world, &mut responses, 20, |what| match what {
