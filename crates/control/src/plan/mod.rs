@@ -353,6 +353,19 @@ mod tests {
     }
 
     #[test]
+    fn a_budget_that_cannot_keep_a_promise_violates_least_where_what_is_recommended_stops_before() {
+        let mut one = input(vec![volume("db", 80, Some(1))]);
+        let free = plan(&one).unwrap();
+        let best = free.remedies[0].unmet.as_ref().unwrap().excess;
+        // Within 2 % of what the largest cache gives.
+        assert!(free.recommendation.weighted_violation > best, "{:?}", free.recommendation);
+        assert!(free.recommendation.weighted_violation <= best * 1.02 + 1e-9, "{:?}", free.recommendation);
+        one.budget = Some(Bytes::gib(1));
+        let within = plan(&one).unwrap().within_budget.unwrap();
+        assert!((within.weighted_violation - best).abs() < 1e-9, "{within:?}, {best}");
+    }
+
+    #[test]
     fn sizes_are_whole_chunks_with_a_budget_and_without() {
         let chunk = Bytes::mib(1);
         for (budget_mib, minimum) in [(33, 0), (50, 0), (77, 0), (1_000, 0), (40, 8_192)] {

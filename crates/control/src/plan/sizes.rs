@@ -173,9 +173,18 @@ pub(super) fn within(
     let volumes = &input.volumes;
     let bytes = |at: usize, blocks: u64| blocks * volumes[at].block_size.bytes();
     let least: Vec<u64> = volumes.iter().map(|volume| volume.block_size.blocks_for(volume.minimum)).collect();
-    if (0..volumes.len()).map(|at| u128::from(bytes(at, recommended[at]))).sum::<u128>()
-        <= u128::from(budget.get())
-    {
+    let recommended_bytes: u128 = (0..volumes.len()).map(|at| u128::from(bytes(at, recommended[at]))).sum();
+    let fits = recommended_bytes <= u128::from(budget.get());
+    let violation = |blocks: &[u64]| -> f64 {
+        let of = |(stage, members): &(Stage<'_>, Vec<usize>)| {
+            let sizes: Vec<u64> = members.iter().map(|&at| blocks[at]).collect();
+            stage.evaluate(&sizes).weighted_violation(&stage.volumes)
+        };
+        stages.iter().map(of).sum()
+    };
+    // What is recommended stops where more mends little.
+    let recommended_violation = violation(recommended);
+    if fits && recommended_violation <= 0.0 {
         return recommended.to_vec();
     }
     let guaranteed: u64 = (0..volumes.len()).map(|at| bytes(at, least[at])).sum();
@@ -211,18 +220,20 @@ pub(super) fn within(
     let one_priority = bids.windows(2).all(|pair| pair[0].priority == pair[1].priority);
     let given = if volumes.len() <= 4 && one_priority {
         coupled(chunks, separate, &limits, 12, |chunks| {
-            stages
-                .iter()
-                .map(|(stage, members)| {
-                    let sizes: Vec<u64> = members.iter().map(|&at| blocks_of(at, chunks[at])).collect();
-                    stage.evaluate(&sizes).weighted_violation(&stage.volumes)
-                })
-                .sum()
+            violation(
+                &chunks.iter().enumerate().map(|(at, &chunks)| blocks_of(at, chunks)).collect::<Vec<_>>(),
+            )
         })
     } else {
         separate
     };
-    (0..volumes.len()).map(|at| blocks_of(at, given[at])).collect()
+    let given: Vec<u64> = (0..volumes.len()).map(|at| blocks_of(at, given[at])).collect();
+    // Of those in which a budget is given finer sizes may do better.
+    if fits && one_priority && recommended_violation <= violation(&given) {
+        recommended.to_vec()
+    } else {
+        given
+    }
 }
 
 #[cfg(test)]
