@@ -36,7 +36,7 @@ impl Default for FileOriginOptions {
 /// is not opened for writing. Its size is that at opening. A
 /// file that got shorter since answers reads beyond its end with `EIO`, and is [`OriginState::Down`] from the first of them until it has its size again. After a failed `fdatasync` every later flush
 /// and FUA write fails too, since Linux may have dropped the pages that it could not write, and [`OriginStatistics::danger`] says so; one runs at a time, for all who asked before it began. A file that was removed, or replaced by another one of its name, goes on
-/// to be written; from the first sync on that finds it so it is said there that this is lost when it is closed. Trims punch holes and
+/// to be written, as one that was moved does; from the first sync on that finds it so it is said there what comes of that. Trims punch holes and
 /// zeroes are made by the file system where it can; else trims do nothing and zeroes are written. Zeroes that must be fast are made by the
 /// file system, or by the device itself, or refused.
 ///

@@ -68,8 +68,36 @@ pub(crate) struct FileImage {
     shrunk_to: Mutex<Option<u64>>,
     /// It had a name at opening.
     had_name: bool,
-    /// It had none at the last sync, which was said.
-    has_lost_name: AtomicBool,
+    /// What became of its name by the last sync, which was said.
+    name_lost: Mutex<Option<NameLost>>,
+}
+
+/// What became of the name by which a file was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NameLost {
+    /// It has no name any more.
+    Removed,
+    /// Another file has it.
+    Replaced,
+    /// Nobody has it.
+    Moved,
+}
+
+impl NameLost {
+    /// What comes of what is written.
+    fn words(self) -> &'static str {
+        match self {
+            NameLost::Removed => {
+                "the file was removed or replaced: what is written to it is lost when it is closed"
+            }
+            NameLost::Replaced => {
+                "another file is at its path: what is written goes to the one that was opened, which has another name now, and the next start serves the other"
+            }
+            NameLost::Moved => {
+                "the file was moved away from its path: what is written goes to it, and the next start does not find it"
+            }
+        }
+    }
 }
 
 impl FileImage {
@@ -135,7 +163,7 @@ impl FileImage {
             syncing: Mutex::new(()),
             shrunk_to: Mutex::new(None),
             had_name: metadata.nlink() > 0,
-            has_lost_name: AtomicBool::new(false),
+            name_lost: Mutex::new(None),
         })
     }
 
@@ -190,14 +218,25 @@ impl FileImage {
         })
     }
 
-    /// Finds out whether it still has a name, which others can take from it, and logs once that it has none. Behind a sync a server that it may be
+    /// Finds out whether it still has its name, which others can take from it, and logs once that it has not. Behind a sync a server that it may be
     /// on has just answered.
     fn look_at_name(&self) {
-        let Ok(metadata) = self.file.metadata() else { return };
-        let is_lost = self.had_name && metadata.nlink() == 0;
-        if !self.has_lost_name.swap(is_lost, Ordering::Relaxed) && is_lost {
-            let path = self.path.display();
-            tracing::error!(target: "forebay::origin", %path, "origin was removed or replaced: what is written to it is lost when it is closed");
+        if !self.had_name || self.is_device {
+            return;
+        }
+        let Ok(own) = self.file.metadata() else { return };
+        let lost = match fs::metadata(&self.path) {
+            _ if own.nlink() == 0 => Some(NameLost::Removed),
+            Ok(found) if (found.dev(), found.ino()) == (own.dev(), own.ino()) => None,
+            Ok(_) => Some(NameLost::Replaced),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(NameLost::Moved),
+            // Whoever may not look there, say, knows nothing of it.
+            Err(_) => None,
+        };
+        let before = std::mem::replace(&mut *locked(&self.name_lost), lost);
+        if let Some(lost) = lost.filter(|_| before != lost) {
+            let (path, lost) = (self.path.display(), lost.words());
+            tracing::error!(target: "forebay::origin", %path, lost, "origin is not the file at its path any more");
         }
     }
 
@@ -208,10 +247,7 @@ impl FileImage {
                 "a flush failed: what was written before may be lost, and no flush succeeds until it is opened anew: {reason}"
             ));
         }
-        let is_lost = self.has_lost_name.load(Ordering::Relaxed);
-        is_lost.then(|| {
-            "the file was removed or replaced: what is written to it is lost when it is closed".to_owned()
-        })
+        locked(&self.name_lost).map(|lost| lost.words().to_owned())
     }
 
     /// What a sync comes to that the system answered with `result`. The system tells of a loss once, so no other one may have run beside it.
