@@ -42,6 +42,12 @@ impl Failure {
         self
     }
 
+    /// The same with the words of `place` for what went wrong.
+    pub(crate) fn placed(self, place: impl FnOnce(&str) -> Failure) -> Failure {
+        let message = place(&self.message).message;
+        Failure { message, ..self }
+    }
+
     /// What went wrong, without what to do next.
     pub(crate) fn message(&self) -> &str {
         &self.message

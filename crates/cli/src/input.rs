@@ -226,15 +226,25 @@ fn natural_order(a: &str, b: &str) -> Ordering {
 
 /// The failure for an error of `trace`, with what to do next.
 pub(crate) fn trace_failure(error: TraceError) -> Failure {
+    failure_by(error, "--format", "--skip-malformed N")
+}
+
+/// The same where a file says how the trace is read, by keys.
+pub(crate) fn trace_failure_by_keys(error: TraceError) -> Failure {
+    failure_by(error, "`format`", "`skip_malformed`")
+}
+
+/// Likewise, where these say which format a trace has and how many bad records are left out.
+fn failure_by(error: TraceError, format: &str, skip: &str) -> Failure {
     let hint = match &error {
         TraceError::Detect { .. } => {
-            Some("`forebay trace info --help` describes the formats that --format takes".to_owned())
+            Some(format!("`forebay trace info --help` describes the formats that {format} takes"))
         }
         TraceError::MixedFormats { .. } => {
             Some("give the files of one trace, or convert each with `forebay trace convert`".to_owned())
         }
         TraceError::Malformed { skipped, .. } => Some(format!(
-            "allow more than {skipped} such records with --skip-malformed N, or name another format with --format"
+            "allow more than {skipped} such records with {skip}, or name another format with {format}"
         )),
         _ => None,
     };

@@ -275,10 +275,12 @@ pub fn trace_readers(input: &[u8]) {
     let [format, flags, bytes @ ..] = input else { return };
     let formats: Vec<Format> = forebay_trace::FORMATS.iter().map(|description| description.format).collect();
     let units = [TimeUnit::Nanoseconds, TimeUnit::Microseconds, TimeUnit::Milliseconds, TimeUnit::Seconds];
+    let format = formats.get(usize::from(*format)).copied();
+    let ids = [Ids::Sectors, Ids::Blocks, Ids::Objects, Ids::Sectors][usize::from(flags >> 1 & 3)];
     let options = ReadOptions {
-        format: formats.get(usize::from(*format)).copied(),
+        format,
         skip_malformed: if flags & 1 == 0 { 0 } else { 10 },
-        ids: [Ids::Sectors, Ids::Blocks, Ids::Objects, Ids::Sectors][usize::from(flags >> 1 & 3)],
+        ids: if format.is_none_or(Format::has_ids) { ids } else { Ids::Sectors },
         read_ahead: (flags & 8 != 0).then_some(ReadAhead::Exclude),
         time_unit: (flags & 16 != 0).then_some(units[usize::from(flags >> 5 & 3)]),
         ..ReadOptions::default()

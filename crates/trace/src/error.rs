@@ -30,6 +30,14 @@ pub enum TraceError {
     /// There is nothing to read.
     #[error("there is nothing to read: no source was given, or only archives without files")]
     NoSources,
+    /// It was said what ids are, of a format that has none.
+    #[error(
+        "a {format} trace has no ids, so that nothing can be said of them: expected oracle-general, oracle-general-opns or lcs, or no word of `ids`"
+    )]
+    NoIds {
+        /// The format.
+        format: Format,
+    },
     /// The format could not be told from the content.
     #[error("`{file}`: {error}")]
     Detect {

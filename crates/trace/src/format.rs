@@ -171,6 +171,11 @@ impl Format {
         self.description().has_time
     }
 
+    /// Whether its records name ids, of which [`crate::Ids`] says what they are.
+    pub fn has_ids(self) -> bool {
+        matches!(self, Format::OracleGeneral | Format::OracleGeneralOpNs | Format::Lcs)
+    }
+
     /// Whether it counts pages instead of bytes.
     pub fn counts_pages(self) -> bool {
         self.description().counts_pages

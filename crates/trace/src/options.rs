@@ -74,7 +74,7 @@ pub struct ReadOptions {
     /// How many malformed records are skipped and counted before one is an error; 0 unless set. What makes it
     /// impossible to find the next record (a wrong magic number, a damaged compressed stream) is always an error.
     pub skip_malformed: u64,
-    /// The meaning of ids in oracleGeneral and LCS: sectors unless set.
+    /// The meaning of ids in oracleGeneral and LCS: sectors unless set. Of other formats anything else is refused.
     pub ids: Ids,
     /// The page of formats that count pages, and of [`Ids::Blocks`] and [`Ids::Objects`]; 4 KiB unless set. Whoever
     /// works with another block size and takes a page as a block sets it to that size.

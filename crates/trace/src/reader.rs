@@ -9,7 +9,7 @@ use crate::formats::{self, Decoder};
 use crate::input::{BUFFER_BYTES, Input, SHARED_BUFFER_BYTES};
 use crate::source::{Source, expand};
 use crate::state::{State, ThreadTable, VolumeTable};
-use crate::{Format, ReadOptions, Request, TraceError, VolumeIndex};
+use crate::{Format, Ids, ReadOptions, Request, TraceError, VolumeIndex};
 use forebay_units::{BlockSize, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -78,6 +78,9 @@ impl TraceReader {
         let format = format.ok_or(TraceError::NoSources)?;
         if inputs.is_empty() {
             return Err(TraceError::NoSources);
+        }
+        if options.ids != Ids::default() && !format.has_ids() {
+            return Err(TraceError::NoIds { format });
         }
         let mut streams = Vec::new();
         for mut input in inputs {

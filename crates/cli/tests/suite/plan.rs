@@ -428,3 +428,18 @@ fn minimums_beyond_the_budget_are_told_in_whole_blocks() {
         assert!(status == 1 && words.contains(&wanted), "{words}");
     }
 }
+
+#[test]
+fn what_is_wrong_with_a_trace_is_told_with_its_volume_and_the_keys_that_help() {
+    let folder = folder();
+    file(&folder, "bad.csv", "1,h,0,Read,0,4096,0\ngarbage,line\n");
+    let volume = "[[volume]]\nname = \"a\"\ntrace = \"bad.csv\"\nformat = \"msr\"\n";
+    let (status, words) = fail(args(&[&"plan", &plan_file(&folder, volume)]));
+    assert_eq!(status, 1);
+    assert!(words.contains(", `[[volume]]`: ") && words.contains("bad.csv"), "{words}");
+    assert!(
+        words
+            .contains("more than 0 such records with `skip_malformed`, or name another format with `format`"),
+        "{words}"
+    );
+}

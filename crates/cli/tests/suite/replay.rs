@@ -225,6 +225,12 @@ fn traces_that_are_not_as_they_should_be() {
     assert_eq!((&rated["answered"], &rated["rate"]), (&json!(3), &json!(1000.0)));
     let fast = play(&timeless, &["--format", "arc-lis", "--pace", "fast"]);
     assert_eq!((&fast["answered"], &fast["fidelity"]["issued"]), (&json!(3), &json!(0)));
+    assert_eq!((&fast["whole_seconds"], &rated["whole_seconds"]), (&json!(null), &json!(null)));
+    for (option, value) in [("--rate", "100"), ("--speed", "2")] {
+        let (status, words) =
+            fail(args(&[&"replay", &timeless, &"--to", &target, &"--pace", &"fast", &option, &value]));
+        assert!(status == 2 && words.contains(&format!("leave out {option}, or --pace fast")), "{words}");
+    }
     // There are no gaps that could be divided.
     for intensity in ["0.5", "2"] {
         let options = ["--format", "arc-lis", "--pace", "fast", "--intensity", intensity];
@@ -236,6 +242,7 @@ fn traces_that_are_not_as_they_should_be() {
     let seconds = file(&folder, "seconds.csv", msr(&lines));
     let spread = play(&seconds, &["--speed", "20"]);
     assert_eq!((&spread["whole_seconds"], &spread["answered"]), (&json!("spread"), &json!(20)));
+    assert_eq!(play(&seconds, &["--pace", "fast"])["whole_seconds"], json!(null));
     let as_is = play(&seconds, &["--speed", "20", "--whole-seconds", "as-is"]);
     assert_eq!((&as_is["whole_seconds"], &as_is["answered"]), (&json!("as-is"), &json!(20)));
 

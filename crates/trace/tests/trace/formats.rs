@@ -279,6 +279,12 @@ fn oracle_general_by_each_meaning_of_ids() {
     );
     assert_eq!(read_ids(Ids::Blocks)[0], request(0, 0, Read, 12_288, 1024));
     assert_eq!(read_ids(Ids::Objects)[0], request(0, 0, Read, 12_288, 1024));
+    // Of a format without ids there is nothing to be said of them: whoever counted requests for it would count other things.
+    for ids in [Ids::Blocks, Ids::Objects] {
+        let options = ReadOptions { ids, ..ReadOptions::default() };
+        let error = read_with(b"0,303567,3584,w,0.026214\n", &options).unwrap_err().to_string();
+        assert!(error.starts_with("a spc trace has no ids"), "{error}");
+    }
     // A hash is no sector, but may be an object's id: then it keeps a place of its own, a multiple of the page.
     let bytes = [oracle_record(10, 3, 1024, 1), oracle_record(12, u64::MAX, 7, -1)].concat();
     let error = read(Format::OracleGeneral, &bytes).unwrap_err().to_string();

@@ -4,13 +4,13 @@ use super::config::{Estimator, PlanConfig, TraceConfig, VolumeConfig};
 use super::recording::{Kept, Recording};
 use crate::document::Document;
 use crate::failure::{Context, Failure};
-use crate::input::{self, trace_failure};
+use crate::input::{self, trace_failure_by_keys};
 use crate::output::{count, say};
 use forebay_control::plan::{PlanLoad, PlanVolume, WindowLoad};
 use forebay_locality::{
     CurveBuilder, CurveOptions, Method, Requests, Unit, WorkingSetWindows, volume_block_key,
 };
-use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceReader, VolumeIndex};
+use forebay_trace::{Ids, Operation, ReadOptions, Request, TraceError, TraceReader, VolumeIndex};
 use forebay_units::{BlockSize, Bytes, Nanos};
 use forebay_workload::Streams;
 use std::collections::HashMap;
@@ -54,7 +54,7 @@ pub(super) fn read_volumes(
     config: &PlanConfig,
     keeps: bool,
 ) -> Result<Vec<Loaded>, Failure> {
-    let opened = open_traces(config)?;
+    let opened = open_traces(document, config)?;
     let begin = opened.iter().flat_map(|opened| &opened.batch).map(|request| request.time).min();
     let may_read_again =
         config.volumes.iter().all(|volume| volume.trace.paths.iter().all(|path| is_kept(path)));
@@ -64,14 +64,22 @@ pub(super) fn read_volumes(
         return Ok(loaded);
     }
     let mut begin = Nanos::MAX;
-    for Opened { mut reader, mut batch, .. } in open_traces(config)? {
+    for Opened { sharing, mut reader, mut batch, .. } in open_traces(document, config)? {
         while !batch.is_empty() {
             begin = batch.iter().map(|request| request.time).fold(begin, Nanos::min);
-            reader.next_batch(&mut batch).map_err(trace_failure)?;
+            reader.next_batch(&mut batch).map_err(failed(document, &config.volumes[sharing[0]]))?;
         }
     }
-    read_traces(document, config, open_traces(config)?, begin, true, keeps)?
+    read_traces(document, config, open_traces(document, config)?, begin, true, keeps)?
         .ok_or_else(|| Failure::new("a trace has changed while it was read"))
+}
+
+/// What is wrong with a trace is told with the volume that names it.
+fn failed(document: &Document, volume: &VolumeConfig) -> impl Fn(TraceError) -> Failure {
+    move |error| {
+        let failure = trace_failure_by_keys(error);
+        failure.placed(|message| document.failure(&volume.span, message))
+    }
 }
 
 /// Whether what is read there is there afterwards.
@@ -80,7 +88,7 @@ fn is_kept(path: &Path) -> bool {
 }
 
 /// Each trace once, however many volumes name it.
-fn open_traces(config: &PlanConfig) -> Result<Vec<Opened<'_>>, Failure> {
+fn open_traces<'a>(document: &Document, config: &'a PlanConfig) -> Result<Vec<Opened<'a>>, Failure> {
     let mut all: Vec<Opened<'_>> = Vec::new();
     for (at, volume) in config.volumes.iter().enumerate() {
         let trace = &volume.trace;
@@ -97,14 +105,15 @@ fn open_traces(config: &PlanConfig) -> Result<Vec<Opened<'_>>, Failure> {
             read_ahead: trace.read_ahead,
             time_unit: trace.time_unit,
         };
-        let mut reader = TraceReader::open(input::open(&trace.paths)?, &options).map_err(trace_failure)?;
+        let failed = failed(document, volume);
+        let mut reader = TraceReader::open(input::open(&trace.paths)?, &options).map_err(&failed)?;
         if !reader.format().has_time() {
             let path = trace.paths[0].display();
             return Err(Failure::new(format!("`{path}` is a {} trace, which has no times", reader.format()))
                 .with_hint("a plan needs load over time; `forebay mrc` needs none"));
         }
         let mut batch = Vec::new();
-        reader.next_batch(&mut batch).map_err(trace_failure)?;
+        reader.next_batch(&mut batch).map_err(&failed)?;
         all.push(Opened { trace, sharing: vec![at], reader, batch });
     }
     Ok(all)
@@ -161,7 +170,7 @@ fn read_trace(
                 stream.add(request).context(format_args!("`{}`", trace.paths[0].display()))?;
             }
         }
-        reader.next_batch(&mut batch).map_err(trace_failure)?;
+        reader.next_batch(&mut batch).map_err(failed(document, &config.volumes[sharing[0]]))?;
     }
     input::tell_early(&reader);
     if count > 1 && earliest == latest {

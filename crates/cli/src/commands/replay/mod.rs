@@ -172,6 +172,29 @@ enum PaceArg {
     Fast,
 }
 
+impl TimingArgs {
+    /// Whether requests are issued by recorded times.
+    fn goes_by_times(&self) -> bool {
+        self.rate.is_none() && self.pace != PaceArg::Fast
+    }
+
+    /// Refuses times for what is played without regard to them.
+    fn check(&self) -> Result<(), Failure> {
+        let given = if self.rate.is_some() {
+            "--rate"
+        } else if self.speed != 1.0 {
+            "--speed"
+        } else {
+            return Ok(());
+        };
+        if self.pace != PaceArg::Fast {
+            return Ok(());
+        }
+        let why = format!("{given} says when requests are issued, and --pace fast is without regard to time");
+        Err(Failure::usage(why).with_hint(format!("leave out {given}, or --pace fast")))
+    }
+}
+
 impl PaceArg {
     fn word(self) -> &'static str {
         match self {
@@ -222,6 +245,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
         return Err(Failure::usage("one thread must know of all writes to verify them")
             .with_hint("leave out --threads, or --verify"));
     }
+    args.timing.check()?;
     let mut recording = Recording::new(&args.input)?;
     let mut reader = recording.open()?;
     let survey = survey(&mut reader)?;
@@ -375,7 +399,7 @@ fn survey(reader: &mut forebay_trace::TraceReader) -> Result<Survey, Failure> {
 
 /// Refuses an open loop over a trace that has no times.
 fn check_times(args: &ReplayArgs, survey: &Survey, has_time: bool) -> Result<(), Failure> {
-    let needs_times = args.timing.pace != PaceArg::Fast && args.timing.rate.is_none();
+    let needs_times = args.timing.goes_by_times();
     let has_times = has_time && (survey.span() > Nanos::ZERO || survey.playable() <= 1);
     if survey.playable() == 0 {
         return Err(Failure::new("the trace holds no request that can be played"));
@@ -426,7 +450,7 @@ fn say_what_is_done(
             args.placing.fit
         ));
     }
-    if args.timing.rate.is_none() && args.timing.pace != PaceArg::Fast && survey.has_whole_seconds() {
+    if args.timing.goes_by_times() && survey.has_whole_seconds() {
         say(format_args!(
             "times are whole seconds: requests of a second are taken by --whole-seconds {}",
             args.timing.whole_seconds

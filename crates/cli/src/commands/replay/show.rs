@@ -151,7 +151,8 @@ impl<'a> Json<'a> {
             speed: args.timing.speed,
             intensity: args.timing.intensity,
             rate: args.timing.rate,
-            whole_seconds: outcome.survey.has_whole_seconds().then(|| args.timing.whole_seconds.to_string()),
+            whole_seconds: (args.timing.goes_by_times() && outcome.survey.has_whole_seconds())
+                .then(|| args.timing.whole_seconds.to_string()),
             outstanding_max: outcome.outstanding_max,
             threads: args.issuing.threads,
             seed: outcome.seed,
