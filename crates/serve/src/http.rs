@@ -246,7 +246,7 @@ async fn in_our_layout(response: Response) -> Response {
     let said = axum::body::to_bytes(body, SAID_BYTES_MAX).await.unwrap_or_default();
     let message = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
-            "this address takes other methods; docs/reference/json.md lists them"
+            "this address takes other methods; docs/reference/json.md lists them, and appliance.md those of orders"
         }
         StatusCode::PAYLOAD_TOO_LARGE => "the body is longer than what is taken here",
         _ => std::str::from_utf8(&said)

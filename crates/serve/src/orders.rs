@@ -68,7 +68,10 @@ pub(crate) enum OrderError {
         volume: String,
     },
     /// All quotas together would pass the memory for caches.
-    #[error("{asked} for volume `{volume}` is more than is left of `cache.memory`: {left} of {memory}")]
+    #[error(
+        "{asked} for volume `{volume}` is more than is left of `cache.memory`: {left} of {memory}, of which other volumes have {others} and the controller {controllers}{}",
+        of_paused(*controllers)
+    )]
     TooMuch {
         /// The volume.
         volume: String,
@@ -76,6 +79,10 @@ pub(crate) enum OrderError {
         asked: Bytes,
         /// What the other volumes and the controller leave.
         left: Bytes,
+        /// What other volumes have that it does not size.
+        others: Bytes,
+        /// What it may grant; nothing while it is paused.
+        controllers: Bytes,
         /// All there is.
         memory: Bytes,
     },
@@ -126,6 +133,10 @@ struct DrainOrder {
     within_ms: u64,
 }
 
+fn of_paused(controllers: Bytes) -> &'static str {
+    if controllers > Bytes::ZERO { ", granted or not: `forebay pause` frees that" } else { "" }
+}
+
 fn understood<T: DeserializeOwned>(body: &[u8]) -> Result<T, OrderError> {
     objects::read(body).map_err(|error| OrderError::NotUnderstood { reason: error.to_string() })
 }
@@ -152,7 +163,8 @@ pub(crate) fn set_quota(shared: &Shared, volume: &str, body: &[u8]) -> Result<Va
     let others = taken(shared, |config| config.name != volume && !is_controlled(config));
     let left = Bytes((memory.get() - controllers.get()).saturating_sub(others.get()));
     if asked > left {
-        return Err(OrderError::TooMuch { volume: volume.to_owned(), asked, left, memory });
+        let volume = volume.to_owned();
+        return Err(OrderError::TooMuch { volume, asked, left, others, controllers, memory });
     }
     // Less than a block is no cache, so that an order of it is one to take the cache away.
     let blocks = bytes >> config.block_size.shift();

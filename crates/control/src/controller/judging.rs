@@ -128,7 +128,7 @@ fn episode_facts(episode: &Episode, at: Nanos) -> [Fact; 5] {
         Fact::number("missed_until_ago", ago(episode.until), "s"),
         Fact::number("depth", episode.depth, ""),
         Fact::number("windows_missed", episode.windows as f64, ""),
-        Fact::number("requests_hit_share", episode.share_hit(), ""),
+        Fact::number("requests_affected_share", episode.share_hit(), ""),
     ]
 }
 

@@ -163,7 +163,9 @@ impl FileReader<'_> {
         if !table.has("path") {
             table.wrong("path", "missing key `path`");
         }
-        let size = table.bytes("size", Bytes::mib(4), ANY);
+        const SIZE_MIN: Bytes = Bytes::mib(4);
+        // One that is wrong is told already, and is not to be missed besides.
+        let size = table.bytes("size", SIZE_MIN, ANY).or(table.has("size").then_some(SIZE_MIN));
         rules.admission = table.parsed("admission", FLASH_ADMISSIONS).unwrap_or_default();
         if let Some(chunk) = table.bytes("chunk", Bytes::kib(4), Bytes::mib(16)) {
             if chunk.get().is_power_of_two() {

@@ -291,7 +291,7 @@ pub const KEYS: &[Key] = &[
 
     key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there. One daemon's alone: of two, each writes over what the other remembers of peaks (`PATH.past`), and what they decide of volumes of one name is told as if of one. A `PATH.past` that a start cannot recall becomes `PATH.past.bad`, in the place of an earlier one: mended, or a copy of before, it is recalled by the next start from its old place."),
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
-    key("history", "rows_max", "rows", "`2000000`", "1000 to 1e9", "Intervals kept at most, whatever their age: some 250 bytes each."),
+    key("history", "rows_max", "rows", "`2000000`", "1000 to 1000000000", "Intervals kept at most, whatever their age: some 250 bytes each."),
 
     key("snapshots", "directory", "path", "this, `origin` or `database` is required", "a folder, which hosts may share", "Where they are, some bytes per cached block at most. A host finds those of another if both name volume and origin alike."),
     key("snapshots", "origin", "path, NBD URI or table", "or this", "a file, a block device or an export that no volume serves", "Where they are, in a range that is reserved for them and was zeros when it was: what is neither zero nor theirs is left as it is. Written as a volume's `origin`."),

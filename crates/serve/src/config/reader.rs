@@ -180,7 +180,10 @@ impl<'a> Table<'a> {
         match u64::try_from(number) {
             Ok(count) if (least..=most).contains(&count) => Some(count),
             _ => {
-                self.wrong(key, format!("{number} is out of range: expected {least} to {most}"));
+                // The most that a file can hold is no bound of the key's.
+                let most =
+                    if most == i64::MAX as u64 { " or more".to_owned() } else { format!(" to {most}") };
+                self.wrong(key, format!("{number} is out of range: expected {least}{most}"));
                 None
             }
         }

@@ -248,7 +248,16 @@ fn every_mistake_is_told_with_its_line_and_key() {
             "7 volume[0].objective[0].statistic",
             "`p101`: expected `mean`, or a percentile as in `p95`",
         ),
-        (format!("{HEAD}{VOLUME}block_size = \"5000\"\n"), "5 volume[0].block_size", ""),
+        (
+            format!("{HEAD}{VOLUME}block_size = \"5000\"\n"),
+            "5 volume[0].block_size",
+            "expected a power of two from 512B to 64KiB",
+        ),
+        (
+            format!("{HEAD}{VOLUME}[control]\nanalyses_max = -1\n"),
+            "6 control.analyses_max",
+            "-1 is out of range: expected 0 or more",
+        ),
         (
             format!("{HEAD}{VOLUME}layers = [{{ type = \"error\", errno = 0 }}]\n"),
             "5 volume[0].layers[0].errno",
@@ -370,6 +379,16 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
+fn a_flash_file_whose_size_is_wrong_is_not_told_to_lack_one() {
+    let folder = folder();
+    for size in ["x", "3MiB"] {
+        let text = format!("{HEAD}{VOLUME}[flash]\npath = \"none\"\nsize = \"{size}\"\n");
+        let found = problems(&text, folder.path());
+        assert!(found.len() == 1 && found[0].starts_with("7 flash.size"), "{found:#?}");
+    }
+}
+
+#[test]
 fn rules_of_the_controller_that_are_wrong_hide_no_others() {
     let folder = folder();
     let text = format!(
@@ -473,6 +492,19 @@ fn two_read_only_volumes_may_share_a_file() {
         "{HEAD}{VOLUME}read_only = true\n[[volume]]\nname = \"b\"\norigin = \"a.img\"\nread_only = true\n"
     );
     assert_eq!(Config::parse("f", &text, folder.path()).unwrap().volumes.len(), 2);
+}
+
+#[test]
+fn an_origin_is_the_same_volume_wherever_the_daemon_is_started() {
+    let folder = tempfile::tempdir_in(".").unwrap();
+    let from_here = Path::new(folder.path().file_name().unwrap());
+    std::fs::write(from_here.join("a.img"), [0; 8192]).unwrap();
+    for origin in ["\"a.img\"", "{ type = \"file\", path = \"a.img\" }"] {
+        let text = format!("{HEAD}[[volume]]\nname = \"a\"\norigin = {origin}\n");
+        let config = Config::parse("f", &text, from_here).unwrap();
+        let OriginConfig::File { path, .. } = &config.volumes[0].origin else { panic!("{config:?}") };
+        assert_eq!(*path, std::env::current_dir().unwrap().join(from_here).join("a.img"));
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use forebay_nbd::Uri;
 use forebay_origin::NbdOriginOptions;
 use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, RateParameters};
 use forebay_units::{BlockSize, Bytes, Nanos};
+use std::path::PathBuf;
 use toml::de::DeTable;
 
 impl FileReader<'_> {
@@ -35,7 +36,10 @@ impl FileReader<'_> {
         if let Some(bytes) = table.bytes("block_size", Bytes(512), BLOCK_SIZE_MAX) {
             match BlockSize::new(bytes) {
                 Ok(size) => volume.block_size = size,
-                Err(error) => table.wrong("block_size", error.to_string()),
+                Err(_) => {
+                    let expected = format!("expected a power of two from 512B to {BLOCK_SIZE_MAX}");
+                    table.wrong("block_size", format!("{bytes} is no block size: {expected}"));
+                }
             }
         }
         let fixed = table.bytes("cache", Bytes::ZERO, ANY);
@@ -79,6 +83,12 @@ impl FileReader<'_> {
         volume
     }
 
+    /// From the root, wherever the daemon is started: snapshots and flash know a volume by it.
+    fn origin_path(&self, text: &str) -> PathBuf {
+        let path = self.path(text);
+        std::path::absolute(&path).unwrap_or(path)
+    }
+
     pub(super) fn origin(&self, volume: &Table<'_>) -> Option<OriginConfig> {
         let table = match volume.text_or_table("origin")? {
             TextOr::Text(text)
@@ -94,7 +104,7 @@ impl FileReader<'_> {
                 volume.wrong("origin", "an empty text is no origin: expected a path or a table");
                 return None;
             }
-            TextOr::Text(text) => return Some(OriginConfig::file(self.path(&text))),
+            TextOr::Text(text) => return Some(OriginConfig::file(self.origin_path(&text))),
             TextOr::Table(table) => table,
         };
         const KINDS: [&str; 5] =
@@ -115,7 +125,7 @@ impl FileReader<'_> {
         };
         let path = || {
             required("path");
-            table.text("path").map(|text| self.path(&text))
+            table.text("path").map(|text| self.origin_path(&text))
         };
         let workers = || table.count("workers", 1, 256).map_or(8, |count| count as usize);
         Some(match kind {
