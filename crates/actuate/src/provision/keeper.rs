@@ -3,7 +3,7 @@
 //! ```text
 //! FOLDER/ID/order.json     what was ordered          written before the process is started, so that nothing runs of which
 //! FOLDER/ID/running.json   where it will answer      nobody could know where it answers
-//! FOLDER/ID/process.json   which process it is       written after; if that was missed, its environment tells
+//! FOLDER/ID/process.json   which process it is       written after; if that was missed, or is removed, its environment tells
 //! FOLDER/ID/log            what it says
 //! ```
 //!
@@ -12,9 +12,9 @@
 use super::ProvisionError;
 use super::health::probe;
 use super::process::{Family, ProcessId};
-use crate::api::ApplianceStatus;
+use crate::api::{ApiAddress, ApplianceStatus};
 use crate::secrets::misunderstood;
-use crate::{ApplianceId, ApplianceOrder, Deadline, Listed, Running};
+use crate::{ApplianceId, ApplianceOrder, Control, Deadline, Listed, Running};
 use forebay_units::{Bytes, Secret, mix64, with_causes};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -156,20 +156,28 @@ impl Keeper {
         if let Some(process) = known.filter(ProcessId::lives) {
             return Ok(Some(process));
         }
-        // Who started it may have died before it wrote down what it started.
-        if !path.exists() {
-            return Ok(None);
-        }
+        // Who started it may have died before it wrote down what it started, or somebody has removed what was.
         let Some(process) = ProcessId::with_variable(MARK, path.as_os_str()) else { return Ok(None) };
+        if !path.exists() {
+            return Ok(Some(process).filter(|process| process.has_lost(&path)));
+        }
         write(&path.join("process.json"), &json(&process))?;
         Ok(Some(process))
     }
 
     /// The appliance, if its process lives.
     pub(super) fn find(&self, id: &ApplianceId) -> Result<Option<Running>, ProvisionError> {
-        match self.process(id)? {
-            Some(_) => read(&self.path(id).join("running.json")),
-            None => Ok(None),
+        let Some(process) = self.process(id)? else { return Ok(None) };
+        let path = self.path(id);
+        match path.exists() {
+            true => read(&path.join("running.json")),
+            false => {
+                let lost = format!(
+                    "its folder was removed, with all by which it is reached; its process {process} lives until it is stopped"
+                );
+                let source = io::Error::new(io::ErrorKind::NotFound, lost);
+                Err(ProvisionError::State { path, source })
+            }
         }
     }
 
@@ -198,7 +206,24 @@ impl Keeper {
                 }
             }
         }
+        listed.extend(self.without_folders());
         Ok(listed)
+    }
+
+    /// Appliances that run and whose folders were removed. Nothing says with which token they were ordered, and of which volumes.
+    fn without_folders(&self) -> Vec<Listed> {
+        let lost = |(folder, process): (OsString, ProcessId)| {
+            let path = PathBuf::from(folder);
+            let id: ApplianceId = path.strip_prefix(&self.folder).ok()?.to_str()?.parse().ok()?;
+            if path.exists() || !process.has_lost(&path) {
+                return None;
+            }
+            tracing::warn!(%id, %process, "an appliance runs, and its folder was removed");
+            let control = Control { address: ApiAddress::Unix(path.join("http.sock")), token: None };
+            let running = Running { id, endpoints: BTreeMap::new(), control };
+            Some(Listed { memory: process.resident(), running })
+        };
+        ProcessId::with_values_of(MARK).into_iter().filter_map(lost).collect()
     }
 
     /// Starts what `launch` says, unless the appliance runs already, and waits until it serves.
@@ -372,7 +397,8 @@ impl Keeper {
 
     /// Drains and ends the appliance.
     pub(super) fn stop(&self, id: &ApplianceId, deadline: Deadline) -> Result<(), ProvisionError> {
-        if !self.path(id).exists() {
+        // One whose folder was removed is found by its environment.
+        if !self.path(id).exists() && self.process(id)?.is_none() {
             return Ok(());
         }
         let locked = self.lock(id, deadline)?;
@@ -514,8 +540,7 @@ fn said(folder: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Control;
-    use crate::api::{ApiAddress, CacheReport, MemoryReport};
+    use crate::api::{CacheReport, MemoryReport};
 
     fn order(cache: u64) -> ApplianceOrder {
         let text = format!(
@@ -626,6 +651,32 @@ mod tests {
             Deadline::after(Duration::from_secs(20)).wait_for(|| ProcessId::of(left).is_none().then_some(()));
         assert!(matches!(died, Err(ProvisionError::Died { failed: true, .. })), "{died:?}");
         assert!(gone.is_some(), "process {left} is there still");
+    }
+
+    #[test]
+    fn an_appliance_whose_folder_is_removed_is_listed_and_stopped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (all, other) = (folder.path().join("all"), folder.path().join("other"));
+        let (keeper, others) = (Keeper::new(all).unwrap(), Keeper::new(other).unwrap());
+        let (order, id) = (order(0), "a".parse().unwrap());
+        let path = keeper.path(&id);
+        std::fs::create_dir(&path).unwrap();
+        let leader = keeper.spawn(&order, &path, &script("sleep 600; true", nobody(&path))).unwrap();
+        let list = |keeper: &Keeper| keeper.list(&order.token).unwrap();
+        assert_eq!(list(&keeper).iter().map(|of| &of.running.id).collect::<Vec<_>>(), [&id]);
+        // Who runs in a folder that is there is nobody's whose folder was removed.
+        assert!(!leader.has_lost(&path));
+        std::fs::remove_dir_all(&path).unwrap();
+        let listed = list(&keeper);
+        let found = keeper.find(&id).map_err(|error| with_causes(&error));
+        let stopped = keeper.stop(&id, Deadline::after(Duration::from_secs(30)));
+        let left = leader.lives();
+        leader.kill().unwrap();
+        let [Listed { memory, running }] = &listed[..] else { panic!("{listed:?}") };
+        assert!(running.id == id && running.endpoints.is_empty() && *memory > Bytes::ZERO, "{listed:?}");
+        assert!(found.as_ref().is_err_and(|told| told.contains("its folder was removed")), "{found:?}");
+        assert!(stopped.is_ok() && !left && !path.exists(), "{stopped:?}, {left}");
+        assert!(list(&keeper).is_empty() && list(&others).is_empty());
     }
 
     #[test]

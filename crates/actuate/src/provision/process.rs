@@ -4,11 +4,14 @@
 //! machine did, and the machine's boot belong to it.
 
 use crate::Deadline;
+use forebay_units::Bytes;
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, kill_process_group, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// A process, distinct from every other there ever was on this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +19,12 @@ pub(crate) struct ProcessId {
     pid: i32,
     start_ticks: u64,
     boot: String,
+}
+
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pid)
+    }
 }
 
 impl ProcessId {
@@ -46,6 +55,40 @@ impl ProcessId {
             environment.split(|byte| *byte == 0).any(|variable| variable == wanted)
         };
         pids().filter(has_it).filter_map(ProcessId::of).collect()
+    }
+
+    /// The values that `name` has in the environments of processes, each with its process, of several the one that leads a group.
+    pub(crate) fn with_values_of(name: &str) -> Vec<(OsString, ProcessId)> {
+        let begin = [name.as_bytes(), b"="].concat();
+        let mut found: Vec<(OsString, ProcessId)> = Vec::new();
+        for pid in pids() {
+            let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let value = environment.split(|byte| *byte == 0).find_map(|of| of.strip_prefix(&begin[..]));
+            let Some((value, process)) = value.zip(ProcessId::of(pid)) else { continue };
+            let value = OsStr::from_bytes(value).to_owned();
+            match found.iter_mut().find(|(known, _)| *known == value) {
+                None => found.push((value, process)),
+                Some((_, known)) if !known.leads() && process.leads() => *known = process,
+                Some(_) => {}
+            }
+        }
+        found
+    }
+
+    /// Whether the folder that it works in was at `path`, and is removed. What has another folder at that path, in a mount namespace of its own, does not.
+    pub(crate) fn has_lost(&self, path: &Path) -> bool {
+        let mut removed = path.as_os_str().to_owned();
+        removed.push(" (deleted)");
+        let works_in = std::fs::read_link(format!("/proc/{}/cwd", self.pid));
+        works_in.is_ok_and(|folder| folder.as_os_str() == removed) && self.lives()
+    }
+
+    /// The memory that it takes now, as far as the system says.
+    pub(crate) fn resident(&self) -> Bytes {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Bytes(kib.unwrap_or(0).saturating_mul(1024))
     }
 
     /// Whether it leads a group of its own.

@@ -113,6 +113,15 @@ fn found(config: &FleetConfig, (listed, has_clients): &(Listed, bool)) -> Option
 /// Nobody here could bring its clients anywhere.
 fn tell_left(host: &str, of: &Listed) {
     let volumes = of.running.endpoints.keys().cloned().collect::<Vec<_>>().join(", ");
+    if volumes.is_empty() {
+        tracing::warn!(
+            host,
+            appliance = %of.running.id,
+            memory = %of.memory,
+            "an appliance runs whose folder was removed, and nothing says of which volume it is, nor of which controller: it is left alone, and its memory is not counted; end it (SIGTERM) once nobody is on it"
+        );
+        return;
+    }
     tracing::warn!(
         host,
         appliance = %of.running.id,
