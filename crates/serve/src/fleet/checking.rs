@@ -14,7 +14,7 @@ use forebay_nbd::Transport;
 use forebay_units::{BlockSize, Bytes, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Hosts that are told to choose from.
 const HOSTS_TOLD: usize = 8;
@@ -96,6 +96,9 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
     if state.exists() && !state.is_dir() {
         noted.add("state", format!("`{}`, which is there and is no folder", state.display()), "a folder");
     }
+    if let Some((found, expected)) = too_long_for_sockets(config) {
+        noted.add("state", found, expected);
+    }
     if let Some(history) = config.history.as_ref().filter(|_| !taken.contains(&"history")) {
         let shown = format!("`{}`", history.display());
         if folder_of(history).is_some_and(|folder| !folder.is_dir()) && !is_made(history) {
@@ -104,6 +107,45 @@ fn files(config: &FleetConfig, noted: &mut Noted) {
             noted.add("history", format!("{shown}, which is there and is no file"), "a file");
         }
     }
+}
+
+/// An appliance's folder and the longer of its sockets, below its host's. After a journal was lost appliances are numbered by the seconds since 1970, which have ten digits until 2286.
+const SOCKET_BELOW_HOST: &str = "forebay-0000000000/http.sock";
+
+/// What is wrong with a `state` in which appliances could not have their sockets, and what is expected.
+fn too_long_for_sockets(config: &FleetConfig) -> Option<(String, String)> {
+    let on_sockets = |host: &&HostTable| matches!(host.provider, ProviderTable::Process { .. });
+    let host = &config.host.iter().filter(on_sockets).max_by_key(|host| host.name.len())?.name;
+    let state = resolved(&config.state);
+    let socket = state.join("hosts").join(host).join(SOCKET_BELOW_HOST);
+    let (length, of_state) = (socket.as_os_str().len(), state.as_os_str().len());
+    let beyond = length.checked_sub(SOCKET_BYTES_MAX).filter(|beyond| *beyond > 0)?;
+    let found = format!(
+        "`{}`, a path of {of_state} bytes, with which the socket of an appliance on `{host}` has one of {length} (`{}`)",
+        state.display(),
+        socket.display()
+    );
+    let expected = match of_state.checked_sub(beyond) {
+        Some(most @ 2..) => format!(
+            "a path of at most {most} bytes with that host, as a unix socket's has at most {SOCKET_BYTES_MAX}: name a folder with a shorter one, or the host with a shorter name"
+        ),
+        _ => format!(
+            "a path of at most {SOCKET_BYTES_MAX} bytes for that socket: name the host with a shorter name"
+        ),
+    };
+    Some((found, expected))
+}
+
+/// The path without symbolic links, as far as there is something at it: by that one appliances have their sockets.
+fn resolved(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for there in absolute.ancestors() {
+        if let Ok(real) = there.canonicalize() {
+            let rest = absolute.strip_prefix(there).unwrap_or(Path::new(""));
+            return if rest == Path::new("") { real } else { real.join(rest) };
+        }
+    }
+    absolute
 }
 
 /// What is kept at `path`, or made there by the first start, of the folder `state`; `None` where nothing is.

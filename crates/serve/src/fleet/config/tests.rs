@@ -493,6 +493,36 @@ fn a_history_in_the_place_of_what_the_state_keeps_is_refused() {
     assert_eq!(read("state/hosts.db"), Ok(()));
 }
 
+/// Else the file is good, the controller starts, and no appliance ever does.
+#[test]
+fn a_state_in_which_sockets_of_appliances_would_be_too_long_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    let read = |state: &Path, provider: &str| {
+        let text = format!(
+            "socket = \"c.sock\"\nstate = \"{}\"\n[[host]]\nname = \"h1\"\nmemory = \"128MiB\"\n{provider}\n[[volume]]\nname = \"db\"\nhome = \"h1\"\n\
+             origin = \"nbd://s/db\"\nwatch = \"unix:w.sock\"\n",
+            state.display()
+        );
+        let path = root.join("c.toml");
+        std::fs::write(&path, text).unwrap();
+        FleetConfig::read(&path).map(drop).map_err(|error| error.to_string())
+    };
+    // `/hosts/h1/forebay-1234567890/http.sock` are 38 bytes of 107.
+    let state = |length: usize| root.join("s".repeat(length - root.as_os_str().len() - 1));
+    assert_eq!(read(&state(69), ""), Ok(()));
+    let refused = read(&state(70), "").unwrap_err();
+    let said = "a path of 70 bytes, with which the socket of an appliance on `h1` has one of 108";
+    assert!(refused.contains("`state`") && refused.contains(said), "{refused}");
+    assert!(refused.contains("expected a path of at most 69 bytes with that host"), "{refused}");
+    // They are made by the path without links.
+    std::fs::create_dir(state(70)).unwrap();
+    std::os::unix::fs::symlink(state(70), root.join("l")).unwrap();
+    assert!(read(&root.join("l"), "").is_err_and(|refused| refused.contains("a path of 70 bytes")));
+    let elsewhere = "provider = { type = \"ssh\", destination = \"h1\", address = \"10.1.0.2\" }";
+    assert_eq!(read(&state(70), elsewhere), Ok(()), "it has no sockets there");
+}
+
 #[test]
 fn volumes_whose_clients_are_moved_share_neither_their_way_nor_their_lease() {
     let folder = tempfile::tempdir().unwrap();
