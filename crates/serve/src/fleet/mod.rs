@@ -187,7 +187,10 @@ impl Fleet {
         let unusable = |path: &Path, reason: String| FleetStartError::State { path: path.to_owned(), reason };
         std::fs::create_dir_all(&config.state).map_err(|error| unusable(&config.state, error.to_string()))?;
         let journal_file = resuming::journal_file(&config.state);
-        let hold = Hold::take(&journal_file).map_err(|reason| unusable(&journal_file, reason))?;
+        let hold = Hold::take(&journal_file).map_err(|reason| {
+            let advice = "one controller has a `state` at a time: end the other `forebay control` that has this one, or give each a `state` of its own";
+            unusable(&journal_file, format!("{reason}; {advice}"))
+        })?;
         let was_there = secret_file(&config.state).exists();
         let secret = secret(&config.state).map_err(|(path, reason)| unusable(&path, reason))?;
         let kept = resuming::journal(&config)?;

@@ -13,13 +13,20 @@ pub(super) fn journal_file(state: &Path) -> PathBuf {
     state.join("responses.json")
 }
 
+/// What to do about a journal that is not understood.
+const WITHOUT_JOURNAL: &str = "put back what was kept of it (an older one than the last may be of appliances that are gone, and of lower epochs), or remove it: then nothing is done for a volume before its lease and \
+    its route have said where they are, which takes a minute (`response.late_max_ms`), and clients who may be on an appliance are brought back to their original route first";
+
 /// The journal; `None` where there is none.
 ///
 /// # Errors
 /// [`FleetStartError`] if it is not understood, or nothing could bring the clients of a volume back that it tells of, or tell whether its cache is needed.
 pub(super) fn journal(config: &FleetConfig) -> Result<Option<Journal>, FleetStartError> {
     let path = journal_file(&config.state);
-    let kept = kept::read::<Journal>(&path).map_err(|reason| FleetStartError::State { path, reason })?;
+    let kept = kept::read::<Journal>(&path).map_err(|reason| {
+        let reason = format!("{reason}; {WITHOUT_JOURNAL}");
+        FleetStartError::State { path, reason }
+    })?;
     let Some(journal) = kept else { return Ok(None) };
     for name in journal.on_appliances() {
         let Some(table) = config.volume.iter().find(|volume| volume.name == name) else { continue };

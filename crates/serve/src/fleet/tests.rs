@@ -363,7 +363,14 @@ fn a_journal_of_another_origin_is_refused_at_the_start_and_by_a_look() {
     }
     // What else the start refuses a look refuses, too.
     std::fs::write(&file, "{").unwrap();
-    assert!(Fleet::check(&good()).unwrap_err().to_string().contains("no JSON"));
+    let looked = Fleet::check(&good()).unwrap_err().to_string();
+    assert!(looked.contains("no JSON"), "{looked}");
+    // And what is to be done about it.
+    assert!(
+        looked.contains("; put back what was kept of it") && looked.contains("or remove it: then"),
+        "{looked}"
+    );
+    assert_eq!(Fleet::start(good()).err().expect("it is damaged").to_string(), looked);
 }
 
 /// They are shown alike, as if what is behind the dot were a secret.
@@ -566,7 +573,9 @@ fn a_folder_of_state_is_one_controllers() {
         |socket: &str| FleetConfig { socket: folder.path().join(socket), ..config(folder.path(), "") };
     let first = Fleet::start(config("one.sock")).unwrap();
     let refused = Fleet::start(config("two.sock")).err().map(|error| error.to_string());
-    assert!(refused.as_ref().is_some_and(|error| error.contains("another process has it")), "{refused:?}");
+    let refused = refused.expect("two controllers with one state");
+    assert!(refused.contains("another process has it"), "{refused}");
+    assert!(refused.contains("end the other `forebay control` that has this one, or give each"), "{refused}");
     drop(first);
     drop(Fleet::start(config("two.sock")).unwrap());
 }
