@@ -64,7 +64,7 @@ pub enum RecoverError {
     },
     /// What was begun on one disk would be ended on another.
     #[error(
-        "volume `{volume}` has {holds} in the journal, and {changed}: what was begun by the one would be ended by the other, and clients be brought to other data; put back what was, and change it when `forebay status` has the volume at its original route, without an appliance"
+        "volume `{volume}` has {holds} in the journal, and {changed}: what was begun by the one would be ended by the other, and clients be brought to other data, or caches be counted in other blocks; put back what was, and change it when `forebay status` has the volume at its original route, without an appliance"
     )]
     WayChanged {
         /// Its name.

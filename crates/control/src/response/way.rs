@@ -6,7 +6,10 @@ use super::machine::{Phase, Response};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// By what a volume's data, its lease and its clients are reached: keys and values as the configuration has them, without secrets. They are compared as they stand.
+/// In which caches are counted: no part of the way to the data, which is the same by another, but an appliance keeps the one that it was ordered with.
+const BLOCK_SIZE: &str = "block_size";
+
+/// By what a volume's data, its lease and its clients are reached, and in which blocks it is cached: keys and values as the configuration has them, without secrets. They are compared as they stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Way(BTreeMap<String, String>);
@@ -17,15 +20,21 @@ impl Way {
         Way(keys.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
 
+    /// The keys in which `now` is another.
+    fn differs<'a>(&'a self, now: &'a Way) -> BTreeSet<&'a String> {
+        // Earlier versions do not tell of it.
+        let is_told = |key: &&String| *key != BLOCK_SIZE || self.0.contains_key(*key);
+        let keys = self.0.keys().chain(now.0.keys()).filter(is_told);
+        keys.filter(|key| self.0.get(*key) != now.0.get(*key)).collect()
+    }
+
     /// Where `now` is another, in words.
     fn changed(&self, now: &Way) -> String {
-        let keys: BTreeSet<&String> = self.0.keys().chain(now.0.keys()).collect();
-        let differs = |key: &&String| self.0.get(*key) != now.0.get(*key);
         let value = |way: &Way, key: &String| {
             way.0.get(key).map_or_else(|| "none".to_owned(), |value| format!("`{value}`"))
         };
         let told = |key| format!("its `{key}` is {} now, and was {}", value(now, key), value(self, key));
-        keys.into_iter().filter(differs).map(told).collect::<Vec<_>>().join("; ")
+        self.differs(now).into_iter().map(told).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -37,14 +46,16 @@ impl Response {
     pub(super) fn keep_to_its_way(&mut self, holds: impl FnOnce() -> String) -> Result<(), RecoverError> {
         let now = self.route().way.clone();
         // Earlier versions do not tell of it.
-        if let Some(before) = self.way.as_ref().filter(|before| **before != now) {
+        if let Some(before) = self.way.clone().filter(|before| !before.differs(&now).is_empty()) {
             // Who only looks has ordered nothing, by whatever way.
             if !matches!(self.phase, Phase::Original | Phase::Looking) {
                 let (volume, changed) = (self.route().name.clone(), before.changed(&now));
                 return Err(RecoverError::WayChanged { volume, holds: holds(), changed });
             }
             // Another storage side was never fenced, and has lost nothing.
-            self.forget_fence();
+            if before.differs(&now).into_iter().any(|key| key != BLOCK_SIZE) {
+                self.forget_fence();
+            }
         }
         self.way = Some(now);
         Ok(())
@@ -78,21 +89,57 @@ mod tests {
         }
     }
 
+    /// The same in blocks of this size.
+    fn in_blocks(block_size: &str) -> VolumeRoute {
+        let mut route = route("nbd://s/db");
+        route.way.0.insert(BLOCK_SIZE.to_owned(), block_size.to_owned());
+        route
+    }
+
     fn kept(responses: &Responses) -> Value {
         serde_json::to_value(responses.journal()).unwrap()
     }
 
     fn recovered(journal: Value, origin: &str) -> Result<Responses, RecoverError> {
+        recovered_by(journal, route(origin))
+    }
+
+    fn recovered_by(journal: Value, route: VolumeRoute) -> Result<Responses, RecoverError> {
         let journal: Journal = serde_json::from_value(journal).unwrap();
-        Responses::recover(journal, ResponseRules::default(), hosts(), vec![(VOLUME, route(origin))])
+        Responses::recover(journal, ResponseRules::default(), hosts(), vec![(VOLUME, route)])
+    }
+
+    /// An appliance is being started.
+    fn begun(route: VolumeRoute) -> Responses {
+        let mut responses = Responses::new(ResponseRules::default(), hosts());
+        responses.register(VOLUME, route);
+        responses.want(VOLUME, Wish { cache: Bytes::mib(1), flash: Bytes::ZERO, rate: 1.0, host: None });
+        assert_eq!(responses.step(Nanos::secs(1)).len() + responses.step(Nanos::secs(2)).len(), 1);
+        responses
+    }
+
+    #[test]
+    fn what_was_begun_in_blocks_of_one_size_is_not_gone_on_with_in_another() {
+        let responses = begun(in_blocks("4KiB"));
+        let refused = recovered_by(kept(&responses), in_blocks("16KiB")).unwrap_err().to_string();
+        assert!(refused.contains("its `block_size` is `16KiB` now, and was `4KiB`: "), "{refused}");
+        assert!(recovered_by(kept(&responses), in_blocks("4KiB")).is_ok());
+        // An earlier version's journal does not tell; what goes on from it does.
+        let next = recovered_by(kept(&begun(route("nbd://s/db"))), in_blocks("16KiB")).unwrap();
+        assert!(recovered_by(kept(&next), in_blocks("4KiB")).is_err());
+        // At the original route it may be another, of the same storage side: what that is fenced by holds.
+        let mut responses = Responses::new(ResponseRules::default(), hosts());
+        responses.register(VOLUME, in_blocks("4KiB"));
+        let mut journal = kept(&responses);
+        journal["responses"][0][1]["fence"] = json!([5, "original"]);
+        let mut next = recovered_by(journal, in_blocks("16KiB")).unwrap();
+        next.lease_seen(VOLUME, 0);
+        assert_eq!(next.decisions().len(), 1, "its lease is lost");
     }
 
     #[test]
     fn what_was_begun_by_one_origin_is_not_ended_by_another() {
-        let mut responses = Responses::new(ResponseRules::default(), hosts());
-        responses.register(VOLUME, route("nbd://s/db"));
-        responses.want(VOLUME, Wish { cache: Bytes::mib(1), flash: Bytes::ZERO, rate: 1.0, host: None });
-        assert_eq!(responses.step(Nanos::secs(1)).len() + responses.step(Nanos::secs(2)).len(), 1);
+        let responses = begun(route("nbd://s/db"));
         let refused = recovered(kept(&responses), "nbd://s/db2").unwrap_err().to_string();
         let said = "volume `db` has appliance 1 on host `h1` in the journal, and its `origin` is `nbd://s/db2` now, and was `nbd://s/db`: what was begun";
         assert!(refused.starts_with(said), "{refused}");

@@ -99,6 +99,8 @@ pub(super) fn way(volume: &VolumeTable) -> Way {
     let mut keys = vec![("origin", origin)];
     keys.extend(volume.watch.as_ref().map(|watch| ("watch", watch.to_string())));
     keys.push(("leased", volume.leased.to_string()));
+    // What is wanted and what is there are counted in it.
+    keys.push(("block_size", volume.block_size.to_string()));
     match &volume.route {
         None => {}
         Some(RouteTable::Proxy { server, .. }) => {

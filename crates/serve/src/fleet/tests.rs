@@ -344,10 +344,11 @@ fn a_journal_of_another_origin_is_refused_at_the_start_and_by_a_look() {
     assert!(Fleet::check(&good()).unwrap(), "nothing is there");
     begun(&good());
     assert!(Fleet::check(&good()).unwrap());
-    let changes: [(&str, Change); 4] = [
+    let changes: [(&str, Change); 5] = [
         ("origin", |config| config.volume[0].origin.export = "db2".to_owned()),
         ("watch", |config| config.volume[0].watch = Some(ApiAddress::Unix("/w".into()))),
         ("leased", |config| config.volume[0].leased = true),
+        ("block_size", |config| config.volume[0].block_size = Bytes::kib(16)),
         ("route.server", |config| {
             let server = ApiAddress::Unix("/p".into());
             config.volume[0].route = Some(RouteTable::Proxy { server, token: None });
