@@ -170,8 +170,7 @@ impl LeaseBook {
     fn raise(&mut self, volume: &str, lease: Lease) -> Result<(), LeaseError> {
         let unknown = || CommandError::Unknown { name: volume.to_owned() };
         let now = self.of(volume).ok_or_else(unknown)?;
-        let raised =
-            now.raised(lease).map_err(|source| LeaseError::Stale { volume: volume.to_owned(), source })?;
+        let raised = now.raised(lease).map_err(|source| refused(volume, source))?;
         if raised == now {
             return Ok(());
         }
@@ -185,6 +184,18 @@ impl LeaseBook {
     fn keep(&self) -> std::io::Result<()> {
         let leases = self.leases.iter().map(|(volume, lease)| (volume.clone(), (*lease).into())).collect();
         kept::replace(&self.path, &Kept { schema: SCHEMA.to_owned(), leases })
+    }
+}
+
+/// Why the lease of a volume is not raised.
+fn refused(volume: &str, source: RaiseError) -> LeaseError {
+    match source {
+        RaiseError::TooHigh { asked } => LeaseError::Refused {
+            field: "epoch",
+            found: asked.to_string(),
+            expected: "at most 4611686018427387904 (2^62), since epochs only rise, and others are to follow",
+        },
+        source => LeaseError::Stale { volume: volume.to_owned(), source },
     }
 }
 
@@ -224,9 +235,7 @@ pub(crate) fn raise(shared: &Shared, volume: &str, request: LeaseRequest) -> Res
     // Beyond the lock: another volume need not wait for this one's origin. Who raised this one meanwhile answers for it.
     match shared.appliance.raise_lease(volume, status.into(), Duration::from_secs_f64(within)) {
         Ok(()) => Ok(status),
-        Err(forebay_appliance::LeaseError::Stale { source, .. }) => {
-            Err(LeaseError::Stale { volume: volume.to_owned(), source })
-        }
+        Err(forebay_appliance::LeaseError::Stale { source, .. }) => Err(refused(volume, source)),
         Err(forebay_appliance::LeaseError::Fence { source: FenceError::Overtaken { now }, .. }) => {
             let source = RaiseError::Stale { asked: status.epoch, now };
             Err(LeaseError::Stale { volume: volume.to_owned(), source })
@@ -257,6 +266,14 @@ mod tests {
         book.raise("db", out).unwrap();
         assert!(matches!(book.raise("db", Lease::FIRST), Err(LeaseError::Stale { .. })));
         assert!(matches!(book.raise("other", out), Err(LeaseError::Command(_))));
+        // Nothing could follow, which is no epoch that is over.
+        let refused = book.raise("db", Lease { epoch: u64::MAX, ..out }).unwrap_err();
+        let said = "`epoch` is 18446744073709551615, expected at most 4611686018427387904 (2^62)";
+        assert!(
+            matches!(refused, LeaseError::Refused { .. }) && refused.to_string().contains(said),
+            "{refused}"
+        );
+        assert!(said.contains(&forebay_units::EPOCH_MAX.to_string()));
         // Also of a volume that is not served for a while.
         drop(LeaseBook::open(&path, &[]).unwrap());
         assert_eq!(LeaseBook::open(&path, &volumes).unwrap().of("db"), Some(out));

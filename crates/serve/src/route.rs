@@ -12,7 +12,7 @@ use crate::origins::OriginFailure;
 use forebay_appliance::{BoundAddress, CommandError, Entrance, RetargetFailure, RetargetOptions};
 use forebay_nbd::{Transport, Uri};
 use forebay_origin::{NbdOriginOptions, Origin, OriginState};
-use forebay_units::{Secret, with_causes};
+use forebay_units::{EPOCH_MAX, Secret, with_causes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -374,6 +374,12 @@ pub(crate) fn change(shared: &Shared, volume: &str, request: &RouteRequest) -> R
     let epoch = request.epoch.unwrap_or(now.epoch);
     if epoch < now.epoch {
         return Err(refused("epoch", epoch.to_string(), format!("at least {}, the last one's", now.epoch)));
+    }
+    // What goes there already may be asked for again.
+    if epoch > EPOCH_MAX && epoch != now.epoch {
+        let expected =
+            format!("at most {EPOCH_MAX} (2^62), since epochs only rise, and others are to follow");
+        return Err(refused("epoch", epoch.to_string(), expected));
     }
     let route = Route { to: Some(uri.to_string()), epoch };
     let mut routed = Routed { route: route.clone().shown(), pause_s: 0.0, drain_s: 0.0 };

@@ -27,3 +27,6 @@ pub use secret::Secret;
 pub use size::{ParseSizeError, SizeSpec};
 pub use sparing::Sparing;
 pub use time::{Nanos, ParseNanosError};
+
+/// The highest epoch that a volume's lease or its route may be given (ours). Epochs only rise, by a few with each response: one without room above it could never be followed by another.
+pub const EPOCH_MAX: u64 = 1 << 62;

@@ -6,6 +6,7 @@
 //! Epochs are given out by who raises them, each to one holder and only upwards. So a client with an epoch above the lease's is somebody who is
 //! being prepared, and may look before the lease is raised to it; one with an epoch below is somebody whom it was taken from.
 
+use forebay_units::EPOCH_MAX;
 use thiserror::Error;
 
 /// The way by which a client says that its requests come, by the export's name.
@@ -47,6 +48,12 @@ pub enum RaiseError {
         /// What holds.
         now: Lease,
     },
+    /// No other one could follow.
+    #[error("epoch {asked} leaves no room for those after it: expected at most {EPOCH_MAX} (2^62)")]
+    TooHigh {
+        /// What was asked for.
+        asked: u64,
+    },
 }
 
 impl Lease {
@@ -66,9 +73,11 @@ impl Lease {
     /// The lease after it was raised to `to`; what holds already is no mistake, so that who got no answer may ask again.
     ///
     /// # Errors
-    /// [`RaiseError::Stale`] if `to` is not above what holds.
+    /// [`RaiseError::Stale`] if `to` is not above what holds, [`RaiseError::TooHigh`] if it is above [`EPOCH_MAX`].
     pub fn raised(self, to: Lease) -> Result<Lease, RaiseError> {
-        if to.epoch > self.epoch || to == self {
+        if to.epoch > EPOCH_MAX && to != self {
+            Err(RaiseError::TooHigh { asked: to.epoch })
+        } else if to.epoch > self.epoch || to == self {
             Ok(to)
         } else {
             Err(RaiseError::Stale { asked: to.epoch, now: self })
@@ -114,6 +123,11 @@ mod tests {
         let home = Lease { epoch: 5, holder: Holder::Original };
         assert_eq!(out.raised(home), Err(RaiseError::Stale { asked: 5, now: out }));
         assert!(out.raised(Lease { epoch: 4, ..out }).is_err());
+        // Where nothing could follow; what is so already holds.
+        let (last, beyond) = (Lease { epoch: EPOCH_MAX, ..out }, Lease { epoch: EPOCH_MAX + 1, ..out });
+        assert_eq!(out.raised(last), Ok(last));
+        assert_eq!(out.raised(beyond), Err(RaiseError::TooHigh { asked: EPOCH_MAX + 1 }));
+        assert_eq!(beyond.raised(beyond), Ok(beyond));
         assert_eq!(out.raised(Lease { epoch: 6, ..home }), Ok(Lease { epoch: 6, ..home }));
     }
 

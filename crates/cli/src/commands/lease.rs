@@ -3,11 +3,11 @@
 use super::status::ServerArgs;
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
-use crate::whole::{ANY, whole};
+use crate::whole::whole;
 use forebay_actuate::api::encoded;
 use forebay_serve::lease::{LeaseHolder, LeaseRequest, LeaseStatus};
 use forebay_serve::status::{Status, VolumeStatus};
-use forebay_units::Nanos;
+use forebay_units::{EPOCH_MAX, Nanos};
 
 /// Say who is let in to a volume, or give it to the holder of another epoch
 ///
@@ -20,7 +20,7 @@ pub(crate) struct LeaseArgs {
     /// The volume
     volume: String,
     /// Raise the lease to this epoch, higher than all before
-    #[arg(long, value_name = "EPOCH", value_parser = whole::<u64>(ANY))]
+    #[arg(long, value_name = "EPOCH", value_parser = whole::<u64>(0..=EPOCH_MAX))]
     raise: Option<u64>,
     /// For clients that name no epoch
     #[arg(long, requires = "raise")]

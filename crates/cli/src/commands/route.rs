@@ -4,11 +4,11 @@ use super::lease::not_served;
 use super::status::{ServerArgs, span};
 use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
-use crate::whole::{ANY, whole};
+use crate::whole::whole;
 use forebay_actuate::api::encoded;
 use forebay_serve::route::{Route, RouteRequest, Routed};
 use forebay_serve::status::Status;
-use forebay_units::Nanos;
+use forebay_units::{EPOCH_MAX, Nanos};
 
 /// Say where a volume's requests go, or send them another way to the same data
 ///
@@ -26,7 +26,7 @@ pub(crate) struct RouteArgs {
     #[arg(long, value_name = "NBD-URI")]
     to: Option<String>,
     /// The number of the change; one lower than the last is refused [default: the last one's]
-    #[arg(long, requires = "to", value_parser = whole::<u64>(ANY))]
+    #[arg(long, requires = "to", value_parser = whole::<u64>(0..=EPOCH_MAX))]
     epoch: Option<u64>,
     /// The old way was fenced (`forebay lease`): leave it at once, also if it does not answer. Changes that it was sent and has not answered are asked of the new way; with `--drop-cache` they fail
     #[arg(long, requires = "to")]

@@ -47,6 +47,8 @@ impl Response {
         let now = self.route().way.clone();
         // Earlier versions do not tell of it.
         if let Some(before) = self.way.clone().filter(|before| !before.differs(&now).is_empty()) {
+            // Where nobody was fenced in order to bring clients back, of whom it is not known where they are, the file may have been wrong: they are looked for by the way of now.
+            self.look_again();
             // Who only looks has ordered nothing, by whatever way.
             if !matches!(self.phase, Phase::Original | Phase::Looking) {
                 let (volume, changed) = (self.route().name.clone(), before.changed(&now));
@@ -64,7 +66,7 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Draining, Journal, ResponseRules, Responses, VolumeRoute, Wish};
+    use super::super::{Draining, Journal, Outcome, ResponseRules, Responses, VolumeRoute, Wish};
     use super::*;
     use crate::inventory::{HostId, HostSpec, VolumeId};
     use forebay_units::{Bytes, Nanos};
@@ -135,6 +137,29 @@ mod tests {
         let mut next = recovered_by(journal, in_blocks("16KiB")).unwrap();
         next.lease_seen(VOLUME, 0);
         assert_eq!(next.decisions().len(), 1, "its lease is lost");
+    }
+
+    /// Whose journal is lost may have been started with a file that is wrong, which is mended then.
+    #[test]
+    fn clients_who_are_looked_for_by_a_wrong_way_are_looked_for_by_the_right_one() {
+        let mut responses = Responses::new(ResponseRules::default(), hosts());
+        responses.register(VOLUME, route("nbd://s/db2"));
+        responses.adopt_unknown(VOLUME);
+        let mut heard = |outcome: Outcome, at: u64| {
+            let orders = responses.step(Nanos::secs(at));
+            responses.report(orders[0].id, outcome, Nanos::secs(at));
+            kept(&responses)
+        };
+        heard(Outcome::Found { epoch: 7 }, 1);
+        let refused = || Outcome::Refused("there is no such export".to_owned());
+        let unsettled = (0..3).map(|at| heard(refused(), 10 * at + 10)).last().unwrap();
+        let next = recovered(unsettled, "nbd://s/db").unwrap();
+        assert_eq!(next.status(VOLUME).unwrap().step, "looking what was done before");
+        // Behind a fence there is no other way.
+        heard(Outcome::Found { epoch: 7 }, 100);
+        heard(Outcome::NotDrained("it is dead".to_owned()), 110);
+        let settled = heard(Outcome::Done, 200);
+        assert!(matches!(recovered(settled, "nbd://s/db"), Err(RecoverError::WayChanged { .. })));
     }
 
     #[test]

@@ -16,6 +16,7 @@ impl Response {
             Asked::Step => self.heard_of_step(outcome, shared),
             Asked::Probe => self.heard_of_probe(outcome, shared),
             Asked::Lapse => self.heard_of_lapse(&outcome, shared),
+            Asked::DoubtOfEpochs => self.heard_of_epochs(&outcome, shared),
             Asked::Doubt => {
                 let leaving = self.leaving.as_mut().expect("on the way back");
                 leaving.doubted = false;
@@ -105,7 +106,16 @@ impl Response {
             self.fence = Some((epoch, holder));
             self.has_lapsed = false;
         }
+        let seen = match &outcome {
+            Found { epoch } | Stale { epoch } => Some(*epoch),
+            Switched { .. } => Some(0),
+            Done if matches!(self.ordered(), Some(What::Fence { .. })) => Some(0),
+            _ => None,
+        };
+        // It is asked or ordered again until that is mended.
+        let none_can_follow = seen.is_some_and(|epoch| self.note_epoch(epoch, shared));
         let failed = match self.phase {
+            _ if none_can_follow => Err(outcome),
             Phase::Looking => self.heard_of_look(outcome, shared),
             Phase::Starting | Phase::Proving => self.heard_of_start(outcome, shared),
             Phase::FencingOriginal | Phase::Switching | Phase::FencingBehind => {
@@ -264,6 +274,11 @@ impl Response {
                 self.epoch = self.epoch.max(epoch);
                 self.new_epochs();
                 self.leave_without_draining(shared);
+            }
+            (Phase::SwitchingBack, other) if self.may_be_served_where_they_are(&other) => {
+                // It is tried for as long as it takes, and somebody may raise the lease meanwhile.
+                self.leaving.as_mut().expect("on the way back").doubted = last_try;
+                return Err(other);
             }
             // Whoever cannot be stopped may be reached by its clients, who drain it.
             (Phase::StoppingFirst, other) if other != Done && last_try => {

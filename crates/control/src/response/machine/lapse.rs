@@ -6,10 +6,19 @@
 use super::super::{OrderId, Outcome, Shared, What};
 use super::{Asked, Phase, Response};
 use crate::decision::{DecisionKind, Fact};
+use forebay_units::EPOCH_MAX;
 
 impl Response {
     /// The storage side tells that its lease is at `epoch`, asked after all that was heard of orders.
     pub(in super::super) fn lease_seen(&mut self, epoch: u64, shared: &mut Shared) {
+        // Where nothing is ordered nothing else tells that it is mended.
+        let is_quiet = matches!(self.phase, Phase::Original | Phase::Serving);
+        if self.route().leased && (is_quiet || epoch >= EPOCH_MAX) {
+            self.note_epoch(epoch, shared);
+        }
+        if self.beyond.is_some() {
+            return;
+        }
         if self.route().leased && epoch > self.epoch && self.phase == Phase::Serving {
             (self.epoch, self.raised_to) = (epoch, Some(epoch));
             shared.changes += 1;
@@ -28,6 +37,42 @@ impl Response {
         let facts =
             vec![Fact::number("epoch", epoch as f64, ""), Fact::number("expected_epoch", fenced as f64, "")];
         self.tell(shared, DecisionKind::LeaseLost, summary, facts);
+    }
+
+    /// Whether no epoch can follow the one that its lease or its route is at, which is told.
+    pub(super) fn note_epoch(&mut self, epoch: u64, shared: &mut Shared) -> bool {
+        let beyond = Some(epoch).filter(|epoch| *epoch >= EPOCH_MAX);
+        if std::mem::replace(&mut self.beyond, beyond).is_none()
+            && let Some(what) = self.sentence_of_epochs()
+        {
+            let facts = vec![Fact::number("epoch", epoch as f64, "")];
+            self.tell(shared, DecisionKind::NothingHelps, format!("{}: {what}", self.route().name), facts);
+        }
+        beyond.is_some()
+    }
+
+    /// Goes on from the last epoch of its own where the journal of an earlier version has one that none can follow, and that was somebody else's: what was given out since is not as many.
+    pub(super) fn come_down(&mut self) {
+        const SINCE: u64 = 16;
+        if self.epoch < EPOCH_MAX {
+            return;
+        }
+        let own = [self.fence.map(|(epoch, _)| epoch), self.placed.map(|placed| placed.epoch)];
+        let last = own.into_iter().flatten().filter(|epoch| *epoch < EPOCH_MAX / 2).max();
+        self.epoch = last.unwrap_or(0) + SINCE;
+        if self.leaving.is_some() {
+            self.new_epochs();
+        }
+    }
+
+    /// That its clients can neither be moved nor fenced, since no epoch is left for that, and what to do.
+    pub(super) fn sentence_of_epochs(&self) -> Option<String> {
+        let epoch = self.beyond?;
+        Some(format!(
+            "its lease or its route is at epoch {epoch}, and none can follow, since the highest is {EPOCH_MAX} (2^62): its clients can neither be moved nor fenced; end the storage side (or the proxy, \
+             whichever `forebay lease` or `forebay route` shows to be there), lower that epoch in its file (`leases.path`, `routes.path`) to {}, where the line of `checksum` and the comma before it are taken out, and start it again",
+            self.epoch
+        ))
     }
 
     /// Its lease is another storage side's from now on.
@@ -80,6 +125,9 @@ impl Response {
                         shared,
                     );
                 }
+            }
+            Outcome::Stale { epoch } if self.note_epoch(*epoch, shared) => {
+                self.raise_from = shared.after_ms(shared.rules.probe_every_ms);
             }
             // Somebody else raised it since. Who of ours is still let in shows with the next fence, and an appliance that is not, with its probes.
             Outcome::Stale { epoch } => {

@@ -40,6 +40,8 @@ pub(super) enum Asked {
     Probe,
     /// Whether it answers, on the way back.
     Doubt,
+    /// Whether the epochs of the way back are still to come, where it is not known which appliance is left.
+    DoubtOfEpochs,
     Resize(Bytes),
     Warm,
     /// That the lease is raised again.
@@ -71,6 +73,9 @@ pub(super) struct Response {
     /// The lease of who serves clients was seen above what it was ever raised to here.
     #[serde(skip)]
     pub(super) raised_to: Option<u64>,
+    /// The epoch that its lease or its route was said to be at, where none can follow.
+    #[serde(skip)]
+    beyond: Option<u64>,
     #[serde(skip)]
     pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
     /// Its number, when it is taken for lost, and what it is for.
@@ -128,6 +133,7 @@ impl Response {
             fence: None,
             has_lapsed: false,
             raised_to: None,
+            beyond: None,
             warm: None,
             pending: None,
             tries: 0,
@@ -157,6 +163,7 @@ impl Response {
 
     /// Goes on after a restart: what its step orders may have been ordered before, and have its effect or have it yet.
     pub(super) fn resume(&mut self) {
+        self.come_down();
         match (self.phase, &mut self.placed) {
             // It may be ordered twice now, and one of the two be late.
             (Phase::Starting, Some(placed)) => placed.late = true,
@@ -225,6 +232,7 @@ impl Response {
 
     pub(super) fn status(&self, shared: &Shared) -> ResponseStatus {
         let hindered = match self.phase {
+            _ if self.beyond.is_some() => self.sentence_of_epochs(),
             // What it waits for after a failure, or for want of room.
             Phase::Original if self.wish.is_none() || shared.now >= self.pause_until => None,
             Phase::Original if self.said.is_empty() => self.why.clone(),
@@ -409,6 +417,11 @@ impl Response {
                 if self.placed.is_some() && (is_doubted || waits) {
                     return self.ask(Asked::Doubt, shared);
                 }
+                if self.placed.is_none() && is_doubted {
+                    let (id, lost) = shared.order(self.volume, What::Look);
+                    self.pending = Some((id, lost, Asked::DoubtOfEpochs));
+                    return;
+                }
             }
             _ => {}
         }
@@ -422,7 +435,7 @@ impl Response {
 
     /// Answers a wish: room is claimed, or it is said why not.
     fn begin(&mut self, shared: &mut Shared) {
-        let Some(wish) = &self.wish else { return };
+        let Some(wish) = self.wish.as_ref().filter(|_| self.beyond.is_none()) else { return };
         if !self.route().drains() && !self.route().leased {
             let summary = format!(
                 "the clients of {} are not moved to a cache: their route cannot drain the old path, and the storage side has no lease to fence it",

@@ -1,7 +1,7 @@
 //! A response whose journal was lost: what it does not know of its clients, and how it comes to know it.
 
 use super::super::shared::Burial;
-use super::super::{ApplianceId, Shared};
+use super::super::{ApplianceId, Outcome, Shared};
 use super::phase::Placed;
 use super::{Phase, Response};
 use crate::decision::{DecisionKind, Fact};
@@ -21,6 +21,36 @@ impl Response {
     /// Whether clients are where this controller brought them, or found them after all that one before could do to them.
     pub(in super::super) fn knows_where_clients_are(&self) -> bool {
         self.phase != Phase::Looking && !self.is_leaving_the_unknown()
+    }
+
+    /// Whether a switch that came to `outcome` leaves clients, of whom it is not known where they are, to who may serve them. A fence would keep them out there, and nothing says
+    /// that they would be served where they are to go: it may refuse them by a secret or an export that is wrong in the configuration, or the route be another's. It takes the word of
+    /// the route that the path they are on does not end ([`Outcome::NotDrained`]), which it has only of a destination that answers, or that nobody is there.
+    pub(super) fn may_be_served_where_they_are(&self, outcome: &Outcome) -> bool {
+        let says_nothing = matches!(outcome, Outcome::Refused(_) | Outcome::Unheard(_) | Outcome::Unknown(_));
+        says_nothing && self.route().leased && self.is_leaving_the_unknown() && self.is_unsettled()
+    }
+
+    /// Looks again where clients are who are brought back from the unknown, unless somebody was fenced for that.
+    pub(in super::super) fn look_again(&mut self) {
+        if self.phase == Phase::SwitchingBack && self.is_leaving_the_unknown() && self.is_unsettled() {
+            (self.phase, self.leaving) = (Phase::Looking, None);
+        }
+    }
+
+    /// The epochs that the lease and the route of clients who are brought back from the unknown are at now: beyond them are those of the way back.
+    pub(super) fn heard_of_epochs(&mut self, outcome: &Outcome, shared: &mut Shared) {
+        let leaving = self.leaving.as_mut().expect("on the way back");
+        leaving.doubted = false;
+        let first = leaving.epochs.all;
+        if let Outcome::Found { epoch } = outcome
+            && !self.note_epoch(*epoch, shared)
+            && *epoch >= first
+        {
+            self.epoch = self.epoch.max(*epoch);
+            self.new_epochs();
+            shared.changes += 1;
+        }
     }
 
     /// Whether clients are on some appliance that was tried to be drained, and cannot be fenced.

@@ -88,6 +88,39 @@ fn several_failures_at_once_end_no_worse() {
     }
 }
 
+/// A controller without a journal finds the original route refusing its clients (a wrong secret in its file, say), and the appliance that they are on may die at any step of its way.
+#[test]
+fn without_a_journal_nobody_is_fenced_for_an_original_route_that_refuses_them_and_the_dead_are_left() {
+    let strike = |order, failure, controller_dies| Strike {
+        order,
+        failure,
+        after: false,
+        late: false,
+        controller_dies,
+    };
+    let mut refused = 0;
+    for (draining, leased) in WAYS {
+        for forgets in 1..=12 {
+            for refuses in forgets + 1..=forgets + 3 {
+                for dies in [None, Some(0), Some(1), Some(2), Some(4)] {
+                    for controller_dies in [false, true] {
+                        let mut strikes = vec![
+                            strike(forgets, Failure::JournalLost, false),
+                            strike(refuses, Failure::OriginalRefuses, controller_dies),
+                        ];
+                        let dies = dies.map(|later| strike(refuses + later, Failure::ApplianceDies, false));
+                        strikes.extend(dies);
+                        let world = checked(draining, leased, true, &strikes);
+                        let is_refused = |line: &&String| line.contains("there is no such export");
+                        refused += world.told.iter().filter(is_refused).count();
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 500, "{refused}");
+}
+
 #[test]
 fn without_a_journal_nothing_is_done_before_it_is_known_what_was_done() {
     for (draining, leased) in WAYS {

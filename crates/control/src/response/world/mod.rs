@@ -56,9 +56,11 @@ enum Failure {
     LeaseLost,
     /// The original route leads to another disk for a while.
     OtherDisk,
+    /// It refuses whoever would be switched there, for a while: there is no such export.
+    OriginalRefuses,
 }
 
-const FAILURES: [Failure; 18] = [
+const FAILURES: [Failure; 19] = [
     Failure::HostDies,
     Failure::HostRestarts,
     Failure::ApplianceDies,
@@ -77,6 +79,7 @@ const FAILURES: [Failure; 18] = [
     Failure::JournalLost,
     Failure::LeaseLost,
     Failure::OtherDisk,
+    Failure::OriginalRefuses,
 ];
 
 /// What strikes, at which order.
@@ -149,6 +152,9 @@ struct World {
     route_hangs_until: u64,
     route_untold_until: u64,
     other_disk_until: u64,
+    original_refuses_until: u64,
+    /// A controller without a journal does not know where clients are, and whether it has found the original route to answer.
+    forgetful: Option<bool>,
     /// The controller has heard of that, and has it in its journal.
     is_told_of_other_disk: bool,
     /// Nobody is there whom the route moves. Whoever comes takes the path straight, if the storage side lets them in by it.
@@ -206,6 +212,8 @@ impl World {
             route_hangs_until: 0,
             route_untold_until: 0,
             other_disk_until: 0,
+            original_refuses_until: 0,
+            forgetful: None,
             is_told_of_other_disk: false,
             is_deserted: false,
             is_meddled_with: false,
@@ -274,6 +282,7 @@ impl World {
             What::Look => Outcome::Found { epoch: self.lease.0.max(self.switched) },
             What::Start { appliance, host, room, cache, .. } => {
                 assert_ne!(*host, UNFIT, "an appliance where it cannot be");
+                self.forgetful = None;
                 let state = &self.hosts[host];
                 if state.dead {
                     return Outcome::Unknown("the host does not answer".into());
@@ -315,7 +324,16 @@ impl World {
                 if *epoch < self.lease.0 || (*epoch == self.lease.0 && *holder != self.lease.1) {
                     return Outcome::Stale { epoch: self.lease.0 };
                 }
+                let was_served = matches!(self.path, Path::Through(on, _) if self.works(on))
+                    && self.admits(self.path)
+                    && !self.is_deserted;
                 self.raise(*epoch, *holder);
+                // Who does not drain has nothing but the fence.
+                let is_blind = self.forgetful == Some(false) && self.draining != Draining::Not && !late;
+                assert!(
+                    !is_blind || !was_served || self.admits(self.path),
+                    "clients are fenced from where they are served, and the original route was not seen to answer"
+                );
                 Outcome::Done
             }
             What::Switch { to, epoch, settled } => self.switch(*to, *epoch, *settled, late),
@@ -375,6 +393,11 @@ impl World {
             Target::Appliance { appliance, .. } => Path::Through(appliance, epoch),
         };
         if next != self.path {
+            // Before anything else: it is opened while the old path still serves.
+            if to == Target::Original && self.now < self.original_refuses_until {
+                return Outcome::Refused("there is no such export".into());
+            }
+            self.forgetful = self.forgetful.map(|_| true);
             if let Path::Through(appliance, _) = next
                 && !self.works(appliance)
             {
@@ -472,6 +495,7 @@ impl World {
             Failure::RouteHangs => self.route_hangs_until = until,
             Failure::RouteUntold => self.route_untold_until = until,
             Failure::OtherDisk => self.other_disk_until = until,
+            Failure::OriginalRefuses => self.original_refuses_until = until,
             Failure::AnswerLost => {}
             Failure::ClockForward => self.skew += 3_600_000,
             Failure::ClockBack => self.skew -= self.now as i64,

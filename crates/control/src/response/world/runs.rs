@@ -42,6 +42,7 @@ pub(super) fn restart(world: &mut World, text: &str) -> Responses {
             .expect("the same volumes and hosts");
     }
     let mut responses = fresh(world);
+    world.forgetful = Some(false);
     responses.adopt_unknown(VOLUME);
     // Nobody orders one each millisecond.
     responses.forget(ApplianceId(world.now));

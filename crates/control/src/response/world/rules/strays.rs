@@ -73,6 +73,79 @@ fn nobody_is_taken_for_never_moved_while_an_order_of_before_may_come_late() {
     assert!((late..late + 3_000).contains(looks.last().unwrap()), "{looks:?}");
 }
 
+/// Clients are on number 5, by epoch 7, and the original route refuses whoever would be switched there.
+fn refused(draining: Draining) -> (World, Responses) {
+    let (mut world, responses) = forgetful(draining, true);
+    let (host, room) = (HostId(1), Room { memory: Bytes::mib(64), ..Room::default() });
+    let machine = Machine { host, room, cache: CACHE, condition: Condition::Works, answers: true };
+    world.machines.insert(ApplianceId(5), machine);
+    (world.path, world.switched, world.lease) = (Path::Through(ApplianceId(5), 7), 7, (7, Holder::Named));
+    world.original_refuses_until = u64::MAX;
+    (world, responses)
+}
+
+#[test]
+fn nobody_is_fenced_for_an_original_route_that_was_never_seen_to_answer() {
+    for draining in [Draining::ByItself, Draining::ByLease] {
+        for restarts in [false, true] {
+            let (mut world, mut responses) = refused(draining);
+            let mut orders = ordered(&mut world, &mut responses, 300, |_| None);
+            if restarts {
+                responses = restarted(&world, &responses);
+                world.skew = -(world.now as i64);
+                orders.extend(ordered(&mut world, &mut responses, 300, |_| None));
+            }
+            assert!(orders.iter().all(|(_, what)| matches!(what, What::Look | What::Switch { .. })));
+            // The pause between tries doubles up to a minute.
+            let tries = times(&orders, "switch").len();
+            assert!(tries < if restarts { 25 } else { 13 }, "{orders:?}");
+            assert!(world.admits(world.path) && matches!(world.path, Path::Through(..)), "{:?}", world.told);
+            let now = status(&responses);
+            assert_eq!(
+                (now.step, now.hindered.as_deref()),
+                ("switching back", Some("there is no such export"))
+            );
+            let told = told(&mut responses);
+            let said = told.iter().filter(|told| told.contains("switching back does not succeed"));
+            assert_eq!(said.count(), 1, "of the last run: {told:?}");
+            // The file is mended.
+            world.original_refuses_until = 0;
+            ordered(&mut world, &mut responses, 70, |_| None);
+            assert!(matches!(world.path, Path::Straight(_)) && world.admits(world.path), "{:?}", world.told);
+        }
+    }
+}
+
+#[test]
+fn who_is_on_a_dead_appliance_is_fenced_once_the_original_route_was_seen_to_answer() {
+    let (mut world, mut responses) = refused(Draining::ByItself);
+    world.machines.clear();
+    let orders = ordered(&mut world, &mut responses, 60, |_| None);
+    assert!(times(&orders, "fence").is_empty(), "a fence would help nobody: {orders:?}");
+    world.original_refuses_until = 0;
+    let orders = ordered(&mut world, &mut responses, 70, |_| None);
+    assert_eq!(times(&orders, "fence").len(), 2, "{orders:?}");
+    assert!(matches!(world.path, Path::Straight(_)) && world.admits(world.path), "{:?}", world.told);
+    // Where it answers at once it takes the tries of a step.
+    let (mut world, mut responses) = refused(Draining::ByItself);
+    (world.original_refuses_until, world.machines) = (0, BTreeMap::new());
+    ordered(&mut world, &mut responses, 10, |_| None);
+    assert!(matches!(world.path, Path::Straight(_)) && world.admits(world.path), "{:?}", world.told);
+}
+
+/// Else the epoch of the way back, which is over by then, is refused for ever.
+#[test]
+fn the_way_back_from_the_unknown_gets_over_a_lease_that_somebody_else_raises() {
+    for holder in [Holder::Original, Holder::Named] {
+        let (mut world, mut responses) = refused(Draining::ByItself);
+        ordered(&mut world, &mut responses, 20, |_| None);
+        (world.original_refuses_until, world.lease, world.is_meddled_with) = (0, (500, holder), true);
+        ordered(&mut world, &mut responses, 200, |_| None);
+        assert!(matches!(world.path, Path::Straight(Some(503))), "{:?}", world.told);
+        assert!(world.admits(world.path), "{:?}", world.told);
+    }
+}
+
 #[test]
 fn a_host_is_asked_until_nothing_of_before_can_start_there_late() {
     let (_, mut responses) = forgetful(Draining::ByItself, true);

@@ -442,3 +442,73 @@ fn clients_that_wait_for_a_dead_host_are_told_of_once() {
     let waits = told.iter().filter(|told| told.contains("its clients wait for it")).count();
     assert_eq!(waits, 1, "{} told, {} ordered: {told:?}", told.len(), orders.len());
 }
+
+/// An operator raised it too far by hand, with an earlier version. Else it is silently fenced again and again, and epochs overflow.
+#[test]
+fn a_lease_that_leaves_no_epoch_is_told_until_it_is_mended() {
+    let expects = |responses: &Responses| {
+        let hindered = status(responses).hindered.unwrap_or_default();
+        assert!(hindered.contains("is at epoch 18446744073709551615, and none can follow"), "{hindered}");
+        assert!(hindered.contains("(`leases.path`, `routes.path`) to "), "{hindered}");
+    };
+    let count = |told: &[String]| told.iter().filter(|told| told.contains("none can follow")).count();
+    // At the original route, with a cache in place, on its way back, and where no journal tells of it.
+    for (serves, leaves, forgets) in
+        [(false, false, false), (true, false, false), (true, true, false), (false, false, true)]
+    {
+        for restarts in [false, true] {
+            let (mut world, mut responses) = there(Draining::ByItself, true);
+            let mut told = Vec::new();
+            if serves {
+                wanted(&mut world, &mut responses, CACHE, 20);
+            }
+            if forgets {
+                responses.adopt_unknown(VOLUME);
+            }
+            if leaves {
+                world.route_untold_until = world.now + 2_000;
+                responses.give_back(VOLUME, "its load is low");
+                ordered(&mut world, &mut responses, 1, |_| None);
+            }
+            let was = world.lease;
+            world.lease = (u64::MAX, Holder::Named);
+            for second in 0..60 {
+                if !leaves {
+                    responses.want(VOLUME, wish(CACHE));
+                }
+                // As the storage side does by then.
+                ordered(&mut world, &mut responses, 1, |what| match what {
+                    What::Switch { .. } => no(),
+                    _ => None,
+                });
+                responses.lease_seen(VOLUME, world.lease.0);
+                told.extend(super::told(&mut responses));
+                if restarts && second == 30 {
+                    let kept = serde_json::to_string(&responses.journal()).unwrap();
+                    responses = restart(&mut world, &kept);
+                }
+            }
+            expects(&responses);
+            assert_eq!(count(&told), 1 + usize::from(restarts), "{told:?}");
+            assert_eq!(world.lease.0, u64::MAX);
+            world.lease = was;
+            for _ in 0..120 {
+                ordered(&mut world, &mut responses, 1, |_| None);
+                responses.lease_seen(VOLUME, world.lease.0);
+            }
+            let (step, wanted) = (status(&responses).step, if leaves { "original route" } else { "serving" });
+            assert_eq!((step, status(&responses).hindered), (wanted, None), "{:?}", world.told);
+            assert!(world.admits(world.path) && world.lease.0 < 100, "{:?}", world.lease);
+        }
+    }
+    // The journal of an earlier version may have it.
+    let (mut world, mut responses) = there(Draining::ByItself, true);
+    wanted(&mut world, &mut responses, CACHE, 20);
+    let mut kept = serde_json::to_value(responses.journal()).unwrap();
+    kept["responses"][0][1]["epoch"] = u64::MAX.into();
+    let mut responses = restart(&mut world, &kept.to_string());
+    responses.give_back(VOLUME, "its load is low");
+    ordered(&mut world, &mut responses, 20, |_| None);
+    assert_eq!(status(&responses).step, "original route");
+    assert!(world.lease.0 < 100, "{:?}", world.lease);
+}
