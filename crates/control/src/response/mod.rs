@@ -171,9 +171,10 @@ impl Responses {
 
     /// A storage side told at which epoch a volume's lease is, asked after everything that was reported so far. Below what it was raised to it has been lost there:
     /// it is raised again, and clients are taken off a cache past which data may have changed.
-    pub fn lease_seen(&mut self, volume: VolumeId, epoch: u64) {
+    /// Where somebody else holds it while clients should be on the original route nothing is done for the volume.
+    pub fn lease_seen(&mut self, volume: VolumeId, epoch: u64, holder: Holder) {
         if let Some(response) = self.responses.get_mut(&volume) {
-            response.lease_seen(epoch, &mut self.shared);
+            response.lease_seen(epoch, holder, &mut self.shared);
         }
     }
 

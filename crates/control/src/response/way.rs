@@ -66,7 +66,7 @@ impl Response {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Draining, Journal, Outcome, ResponseRules, Responses, VolumeRoute, Wish};
+    use super::super::{Draining, Holder, Journal, Outcome, ResponseRules, Responses, VolumeRoute, Wish};
     use super::*;
     use crate::inventory::{HostId, HostSpec, VolumeId};
     use forebay_units::{Bytes, Nanos};
@@ -135,7 +135,7 @@ mod tests {
         let mut journal = kept(&responses);
         journal["responses"][0][1]["fence"] = json!([5, "original"]);
         let mut next = recovered_by(journal, in_blocks("16KiB")).unwrap();
-        next.lease_seen(VOLUME, 0);
+        next.lease_seen(VOLUME, 0, Holder::Original);
         assert_eq!(next.decisions().len(), 1, "its lease is lost");
     }
 
@@ -192,7 +192,7 @@ mod tests {
         journal["responses"][0][1]["epoch"] = json!(5);
         for (origin, loses) in [("nbd://s/db", 1), ("nbd://s/db2", 0)] {
             let mut next = recovered(journal.clone(), origin).unwrap();
-            next.lease_seen(VOLUME, 0);
+            next.lease_seen(VOLUME, 0, Holder::Original);
             assert_eq!(next.decisions().len(), loses, "{origin}");
             assert_eq!(next.status(VOLUME).unwrap().epoch, 5, "epochs are used once");
             assert_eq!(kept(&next)["responses"][0][1]["way"]["origin"], origin);

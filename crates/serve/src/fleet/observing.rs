@@ -4,9 +4,10 @@ use super::carrying::{Carriers, id_of};
 use super::config::FleetConfig;
 use super::prometheus::Counters;
 use super::source::{Doubt, Follower, News};
+use crate::lease::{LeaseHolder, LeaseStatus};
 use crate::observed::{Intervals, ObservedOrigin, VolumeIntervals};
 use forebay_actuate::{Control, Deadline};
-use forebay_control::response::{ApplianceId, Responses};
+use forebay_control::response::{ApplianceId, Holder, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
 use forebay_units::{Nanos, with_causes};
 use std::collections::BTreeMap;
@@ -30,8 +31,8 @@ pub(super) struct Heard {
     pub(super) volumes: Vec<VolumeObservation>,
     pub(super) sizes: BTreeMap<VolumeId, u64>,
     pub(super) utilisation: Vec<(VolumeId, f64)>,
-    /// At which epochs leases are at their storage sides.
-    pub(super) leases: Vec<(VolumeId, u64)>,
+    /// At which epochs leases are at their storage sides, and who holds them.
+    pub(super) leases: Vec<(VolumeId, u64, Holder)>,
     /// Whom not to rely on, and since when to rely on them again.
     pub(super) decisions: Vec<Decision>,
 }
@@ -181,7 +182,7 @@ impl Observer {
                     let side = match told {
                         Ok(told) => {
                             let lease = told.leases.get(&volume.origin.export);
-                            heard.leases.extend(lease.map(|lease| (id, lease.epoch)));
+                            heard.leases.extend(lease.map(|lease| (id, lease.epoch, holder_of(lease))));
                             ears.watch.take(told, &volume.origin.export, id, config.interval)
                         }
                         Err(reason) => Err(format!("the storage side: {reason}")),
@@ -317,6 +318,13 @@ struct Ask<'a> {
     now: Nanos,
     interval: Nanos,
     within: Duration,
+}
+
+fn holder_of(lease: &LeaseStatus) -> Holder {
+    match lease.holder {
+        LeaseHolder::Original => Holder::Original,
+        LeaseHolder::Named => Holder::Named,
+    }
 }
 
 /// What was said, or why nothing was.

@@ -128,7 +128,7 @@ impl Loop {
         let heard = self.observer.hear(&self.shared.config, now, &self.responses, &self.carriers);
         let mut decisions = heard.decisions;
         // Nothing was reported since they were asked.
-        heard.leases.iter().for_each(|(id, epoch)| self.responses.lease_seen(*id, *epoch));
+        heard.leases.iter().for_each(|(id, epoch, holder)| self.responses.lease_seen(*id, *epoch, *holder));
         let mut observation = Observation {
             at: now,
             interval: self.shared.config.interval,

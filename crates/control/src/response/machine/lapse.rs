@@ -3,14 +3,14 @@
 //! It is raised again as it was, which is safe to do twice, and needs no journal. What came past a cache meanwhile that cache does not know of, so clients are taken off it; the
 //! next one begins with nothing.
 
-use super::super::{OrderId, Outcome, Shared, What};
+use super::super::{Holder, OrderId, Outcome, Shared, What};
 use super::{Asked, Phase, Response};
 use crate::decision::{DecisionKind, Fact};
 use forebay_units::EPOCH_MAX;
 
 impl Response {
-    /// The storage side tells that its lease is at `epoch`, asked after all that was heard of orders.
-    pub(in super::super) fn lease_seen(&mut self, epoch: u64, shared: &mut Shared) {
+    /// The storage side tells that its lease is at `epoch` and `holder`'s, asked after all that was heard of orders.
+    pub(in super::super) fn lease_seen(&mut self, epoch: u64, holder: Holder, shared: &mut Shared) {
         // Where nothing is ordered nothing else tells that it is mended.
         let is_quiet = matches!(self.phase, Phase::Original | Phase::Serving);
         if self.route().leased && (is_quiet || epoch >= EPOCH_MAX) {
@@ -19,6 +19,7 @@ impl Response {
         if self.beyond.is_some() {
             return;
         }
+        self.note_holder(epoch, holder, shared);
         if self.route().leased && epoch > self.epoch && self.phase == Phase::Serving {
             (self.epoch, self.raised_to) = (epoch, Some(epoch));
             shared.changes += 1;
@@ -37,6 +38,33 @@ impl Response {
         let facts =
             vec![Fact::number("epoch", epoch as f64, ""), Fact::number("expected_epoch", fenced as f64, "")];
         self.tell(shared, DecisionKind::LeaseLost, summary, facts);
+    }
+
+    /// Who is at the original route has given the lease back: where somebody holds it, that is another controller, or an operator.
+    fn note_holder(&mut self, epoch: u64, holder: Holder, shared: &mut Shared) {
+        let is_home = self.route().leased && self.phase == Phase::Original;
+        if is_home && epoch > self.epoch {
+            // Or an epoch would be given out that somebody has, whom the next fence would not keep out.
+            self.epoch = epoch;
+            shared.changes += 1;
+        }
+        let held = (is_home && holder == Holder::Named).then_some(epoch);
+        if std::mem::replace(&mut self.held, held).is_none()
+            && let Some(what) = self.sentence_of_holder()
+        {
+            let facts = vec![Fact::number("epoch", epoch as f64, "")];
+            self.tell(shared, DecisionKind::NothingHelps, format!("{}: {what}", self.route().name), facts);
+        }
+    }
+
+    /// That somebody else holds its lease, and what to do.
+    pub(super) fn sentence_of_holder(&self) -> Option<String> {
+        let (epoch, name) = (self.held?, &self.route().name);
+        Some(format!(
+            "its lease is at epoch {epoch} and held by somebody whom this controller did not give it to, a controller with another `state` or an operator: its clients may be on an appliance of theirs, and nothing \
+             is done for it; expected one controller for each volume, or `forebay lease {name} --raise {} --original` of the storage side where nobody holds it any more",
+            epoch.saturating_add(1)
+        ))
     }
 
     /// Whether no epoch can follow the one that its lease or its route is at, which is told.

@@ -76,6 +76,9 @@ pub(super) struct Response {
     /// The epoch that its lease or its route was said to be at, where none can follow.
     #[serde(skip)]
     beyond: Option<u64>,
+    /// The epoch at which somebody else holds its lease, while its clients should be on the original route.
+    #[serde(skip)]
+    held: Option<u64>,
     #[serde(skip)]
     pub(super) warm: Option<(Vec<ZoneRange>, u64)>,
     /// Its number, when it is taken for lost, and what it is for.
@@ -134,6 +137,7 @@ impl Response {
             has_lapsed: false,
             raised_to: None,
             beyond: None,
+            held: None,
             warm: None,
             pending: None,
             tries: 0,
@@ -233,6 +237,7 @@ impl Response {
     pub(super) fn status(&self, shared: &Shared) -> ResponseStatus {
         let hindered = match self.phase {
             _ if self.beyond.is_some() => self.sentence_of_epochs(),
+            _ if self.held.is_some() => self.sentence_of_holder(),
             // What it waits for after a failure, or for want of room.
             Phase::Original if self.wish.is_none() || shared.now >= self.pause_until => None,
             Phase::Original if self.said.is_empty() => self.why.clone(),
@@ -246,6 +251,7 @@ impl Response {
             Phase::Looking | Phase::Switching | Phase::SwitchingBack => "unknown",
             Phase::FencingBehind | Phase::Serving => "appliance",
             Phase::FencingAppliance | Phase::StoppingFirst => "unknown",
+            Phase::Original if self.held.is_some() => "unknown",
             _ => "original",
         };
         ResponseStatus {
@@ -435,7 +441,8 @@ impl Response {
 
     /// Answers a wish: room is claimed, or it is said why not.
     fn begin(&mut self, shared: &mut Shared) {
-        let Some(wish) = self.wish.as_ref().filter(|_| self.beyond.is_none()) else { return };
+        let is_free = self.beyond.is_none() && self.held.is_none();
+        let Some(wish) = self.wish.as_ref().filter(|_| is_free) else { return };
         if !self.route().drains() && !self.route().leased {
             let summary = format!(
                 "the clients of {} are not moved to a cache: their route cannot drain the old path, and the storage side has no lease to fence it",

@@ -238,8 +238,8 @@ fn a_lease_that_was_lost_is_raised_again_and_what_was_cached_meanwhile_is_left()
             assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0, ("serving", Some(1), CACHE));
             let fenced = world.lease;
             world.lease = (0, Holder::Original);
-            responses.lease_seen(VOLUME, 0);
-            responses.lease_seen(VOLUME, 0);
+            responses.lease_seen(VOLUME, 0, Holder::Original);
+            responses.lease_seen(VOLUME, 0, Holder::Original);
             let mut told = responses.decisions();
             if restarts {
                 // It dies before it has ordered anything.
@@ -268,10 +268,10 @@ fn a_cache_whose_lease_somebody_else_raised_is_left() {
         let mut responses = fresh(&world);
         assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0, ("serving", Some(1), CACHE));
         // What it was raised to here says nothing.
-        responses.lease_seen(VOLUME, world.lease.0);
+        responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
         assert_eq!(wanted(&mut world, &mut responses, CACHE, 5).0, ("serving", Some(1), CACHE));
         world.lease = (50, Holder::Original);
-        responses.lease_seen(VOLUME, 50);
+        responses.lease_seen(VOLUME, 50, Holder::Original);
         let (found, told) = wanted(&mut world, &mut responses, CACHE, 60);
         assert_eq!(found, ("serving", Some(2), CACHE), "{:?}", world.told);
         assert!(world.lease.0 > 50, "{:?}", world.lease);
@@ -298,7 +298,7 @@ fn what_was_seen_of_a_lease_that_somebody_else_raised_is_not_held_against_the_ne
                 failed += 1;
                 if failed == failing {
                     world.lease = (50, Holder::Original);
-                    responses.lease_seen(VOLUME, 50);
+                    responses.lease_seen(VOLUME, 50, Holder::Original);
                 }
                 responses.report(order.id, Outcome::Refused("it hangs".to_owned()), world.clock());
             }
@@ -314,19 +314,19 @@ fn where_nothing_is_cached_a_lost_lease_is_raised_again_and_nobody_is_moved() {
     let (fenced, path) = (world.lease, world.path);
     assert_eq!(responses.status(VOLUME).unwrap().step, "original route");
     world.lease = (0, Holder::Original);
-    responses.lease_seen(VOLUME, 0);
+    responses.lease_seen(VOLUME, 0, Holder::Original);
     let ordered = words(&world).len();
     for _ in 0..40 {
         world.pass(250);
         world.tell_reports(&mut responses);
-        responses.lease_seen(VOLUME, world.lease.0);
+        responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
         responses.step(world.clock()).into_iter().for_each(|order| world.take(order));
     }
     assert_eq!((world.lease, world.path), (fenced, path));
     assert_eq!(words(&world)[ordered..], ["Fence"]);
     // Of a volume that was never fenced a low epoch says nothing.
     let mut responses = fresh(&world);
-    responses.lease_seen(VOLUME, 0);
+    responses.lease_seen(VOLUME, 0, Holder::Original);
     assert_eq!((responses.step(world.clock()), responses.decisions().len()), (Vec::new(), 0));
 }
 
@@ -606,7 +606,7 @@ fn a_lost_lease_is_raised_again_though_the_journal_cannot_be_kept() {
     let fenced = world.lease;
     responses.hold(true);
     world.lease = (0, Holder::Original);
-    responses.lease_seen(VOLUME, 0);
+    responses.lease_seen(VOLUME, 0, Holder::Original);
     world.tell_reports(&mut responses);
     let order = responses.step(world.clock()).remove(0);
     assert_eq!(order.what, What::Fence { epoch: fenced.0, holder: fenced.1 });

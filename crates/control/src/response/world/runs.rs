@@ -101,7 +101,7 @@ pub(super) fn run(world: &mut World, keeps: bool) {
             world.tell_report(&mut responses, id, outcome);
         }
         if world.now >= world.storage_down_until {
-            responses.lease_seen(VOLUME, world.lease.0);
+            responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
         }
         list(world, &mut responses);
         let orders = responses.step(world.clock());

@@ -82,7 +82,7 @@ fn a_lease_that_is_raised_by_the_step_at_hand_is_not_raised_again_and_nobody_is_
             break;
         }
     }
-    responses.lease_seen(VOLUME, 0);
+    responses.lease_seen(VOLUME, 0, Holder::Original);
     let orders = ordered(&mut world, &mut responses, 20, |_| None);
     assert_eq!(times(&orders, "fence"), [0u64; 0]);
     assert_eq!((status(&responses).step, status(&responses).appliance), ("serving", Some(ApplianceId(2))));
@@ -293,7 +293,7 @@ fn clients_of_a_cache_that_may_be_stale_are_not_left_there_because_it_differs() 
             ordered(&mut world, &mut responses, 1, differs);
         }
         world.lease = (0, Holder::Original);
-        responses.lease_seen(VOLUME, 0);
+        responses.lease_seen(VOLUME, 0, Holder::Original);
         // The next controller knows of it, too.
         ordered(&mut world, &mut responses, 1, differs);
         assert_eq!(status(&responses).step, "switching back");
@@ -410,7 +410,7 @@ fn what_was_never_moved_is_told_where_somebody_had_to_wait_for_that() {
 fn a_lost_lease_that_somebody_else_has_raised_is_left_to_them_and_the_next_is_above_it() {
     let (mut world, mut responses) = there(Draining::ByItself, true);
     wanted(&mut world, &mut responses, CACHE, 10);
-    responses.lease_seen(VOLUME, 0);
+    responses.lease_seen(VOLUME, 0, Holder::Original);
     // It is not told more often than once a second.
     let orders =
         ordered(&mut world, &mut responses, 10, |what| if what.word() == "fence" { silence() } else { None });
@@ -481,7 +481,7 @@ fn a_lease_that_leaves_no_epoch_is_told_until_it_is_mended() {
                     What::Switch { .. } => no(),
                     _ => None,
                 });
-                responses.lease_seen(VOLUME, world.lease.0);
+                responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
                 told.extend(super::told(&mut responses));
                 if restarts && second == 30 {
                     let kept = serde_json::to_string(&responses.journal()).unwrap();
@@ -494,7 +494,7 @@ fn a_lease_that_leaves_no_epoch_is_told_until_it_is_mended() {
             world.lease = was;
             for _ in 0..120 {
                 ordered(&mut world, &mut responses, 1, |_| None);
-                responses.lease_seen(VOLUME, world.lease.0);
+                responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
             }
             let (step, wanted) = (status(&responses).step, if leaves { "original route" } else { "serving" });
             assert_eq!((step, status(&responses).hindered), (wanted, None), "{:?}", world.told);
@@ -511,4 +511,36 @@ fn a_lease_that_leaves_no_epoch_is_told_until_it_is_mended() {
     ordered(&mut world, &mut responses, 20, |_| None);
     assert_eq!(status(&responses).step, "original route");
     assert!(world.lease.0 < 100, "{:?}", world.lease);
+}
+
+/// Two controllers with a `state` each would give out the same epochs, and fence each other's appliances or not as it happens.
+#[test]
+fn nothing_is_done_for_a_volume_whose_lease_somebody_else_holds() {
+    for draining in [Draining::ByItself, Draining::ByLease, Draining::Not] {
+        let mut world = World::new(draining, true, Vec::new());
+        let mut responses = fresh(&world);
+        world.lease = (7, Holder::Named);
+        let mut told = Vec::new();
+        for _ in 0..60 {
+            responses.lease_seen(VOLUME, world.lease.0, world.lease.1);
+            responses.want(VOLUME, wish(CACHE));
+            assert_eq!(ordered(&mut world, &mut responses, 1, |_| None), [], "{:?}", world.told);
+            told.extend(super::told(&mut responses));
+        }
+        let status = responses.status(VOLUME).unwrap();
+        assert_eq!((status.step, status.route), ("original route", "unknown"));
+        let why = status.hindered.unwrap();
+        assert!(
+            why.contains("at epoch 7 and held by somebody") && why.contains("--raise 8 --original"),
+            "{why}"
+        );
+        assert!(told.len() == 1 && told[0].contains(&why), "{told:?}");
+        // It is given back, and nobody is met again at an epoch of theirs.
+        world.lease = (8, Holder::Original);
+        responses.lease_seen(VOLUME, 8, Holder::Original);
+        assert_eq!(responses.status(VOLUME).unwrap().route, "original");
+        let (found, told) = wanted(&mut world, &mut responses, CACHE, 20);
+        assert_eq!(found.0, "serving", "{told:?}");
+        assert!(world.lease.0 > 8, "{:?}", world.lease);
+    }
 }
