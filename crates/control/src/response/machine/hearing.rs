@@ -321,7 +321,7 @@ impl Response {
             (Phase::SwitchingBack, other) if self.cannot_drain(&other, last_try) => {
                 self.leave_without_draining(shared);
             }
-            (Phase::SwitchingBack, Unheard(why))
+            (Phase::SwitchingBack, Unheard(why) | Refused(why))
                 if leased && self.placed.is_some() && self.is_unsettled() =>
             {
                 self.hindrance = Some(why.clone());
@@ -329,7 +329,7 @@ impl Response {
                 leaving.doubted = true;
                 if last_try && !std::mem::replace(&mut leaving.told, true) {
                     self.tell_step(
-                        &format!("its clients stay on it, since who would move them cannot be told: {why}"),
+                        &format!("its clients stay on it, since they cannot be moved: {why}"),
                         shared,
                     );
                 }

@@ -4,6 +4,7 @@
 //! next one begins with nothing.
 
 use super::super::{Holder, OrderId, Outcome, Shared, What};
+use super::phase::Leaving;
 use super::{Asked, Phase, Response};
 use crate::decision::{DecisionKind, Fact};
 use forebay_units::EPOCH_MAX;
@@ -20,6 +21,13 @@ impl Response {
             return;
         }
         self.note_holder(epoch, holder, shared);
+        // Whoever cannot be moved stays, and the storage side refuses epochs that are over by now.
+        let is_over = |of: &Leaving| !of.settled && epoch >= of.epochs.all;
+        if self.phase == Phase::SwitchingBack && self.leaving.as_ref().is_some_and(is_over) {
+            self.epoch = self.epoch.max(epoch);
+            self.new_epochs();
+            shared.changes += 1;
+        }
         if self.route().leased && epoch > self.epoch && self.phase == Phase::Serving {
             (self.epoch, self.raised_to) = (epoch, Some(epoch));
             shared.changes += 1;

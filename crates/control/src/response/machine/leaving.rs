@@ -82,8 +82,9 @@ impl Response {
     pub(super) fn cannot_drain(&self, outcome: &Outcome, last_try: bool) -> bool {
         let may = |leaving: &&Leaving| !leaving.settled && leaving.other_data.is_none();
         let Some(leaving) = self.leaving.as_ref().filter(may) else { return false };
-        // A fence moves nobody, and would have those fail who are served.
-        let are_served = self.placed.is_some() && !leaving.deserted && matches!(outcome, Outcome::Unheard(_));
+        // A fence moves nobody, and would have those fail who are served: the original route may refuse them for long, as by a secret that is wrong.
+        let says_nothing = matches!(outcome, Outcome::Unheard(_) | Outcome::Refused(_));
+        let are_served = self.placed.is_some() && !leaving.deserted && says_nothing;
         match self.route().leased {
             true => !leaving.healthy || (last_try && !are_served),
             false => {

@@ -210,7 +210,7 @@ fn clients_that_are_served_are_not_fenced_because_who_would_move_them_cannot_be_
     };
     let (untold, served, then, step, told) = on_the_way_back(|_| ());
     assert_eq!((untold, served, then, step), (0, true, 1, "original route"), "{told:?}");
-    let stay = told.iter().filter(|told| told.contains("its clients stay on it, since who would move them"));
+    let stay = told.iter().filter(|told| told.contains("its clients stay on it, since they cannot be moved"));
     assert_eq!(stay.count(), 1, "{told:?}");
     // One that dies meanwhile, or that nobody is on, is left in any case.
     let (untold, ..) = on_the_way_back(|world| world.machines.clear());
@@ -542,5 +542,35 @@ fn nothing_is_done_for_a_volume_whose_lease_somebody_else_holds() {
         let (found, told) = wanted(&mut world, &mut responses, CACHE, 20);
         assert_eq!(found.0, "serving", "{told:?}");
         assert!(world.lease.0 > 8, "{:?}", world.lease);
+    }
+}
+
+/// As by a secret that is wrong: the appliance serves them, and a fence would have them fail.
+#[test]
+fn who_is_served_by_an_appliance_stays_there_while_the_original_route_refuses() {
+    for draining in [Draining::ByItself, Draining::ByLease] {
+        for dies in [false, true] {
+            let (mut world, mut responses) = there(draining, true);
+            assert_eq!(wanted(&mut world, &mut responses, CACHE, 20).0.0, "serving");
+            world.original_refuses_until = u64::MAX;
+            responses.give_back(VOLUME, "its load is low");
+            let orders = ordered(&mut world, &mut responses, 300, |_| None);
+            assert_eq!(times(&orders, "fence"), [0; 0], "{:?}", world.told);
+            let is_there = matches!(world.path, Path::Through(..)) && world.admits(world.path);
+            assert!(is_there, "{:?}", world.told);
+            let told = told(&mut responses);
+            let stay = told
+                .iter()
+                .filter(|told| told.contains("its clients stay on it, since they cannot be moved"));
+            assert_eq!(stay.count(), 1, "{told:?}");
+            if dies {
+                world.machines.clear();
+                ordered(&mut world, &mut responses, 60, |_| None);
+            }
+            world.original_refuses_until = 0;
+            ordered(&mut world, &mut responses, 130, |_| None);
+            assert!(matches!(world.path, Path::Straight(_)) && world.admits(world.path), "{:?}", world.told);
+            assert_eq!(status(&responses).step, "original route", "{:?}", world.told);
+        }
     }
 }
