@@ -40,16 +40,32 @@ impl Responses {
         if self.shared.unlisted.contains_key(&host) {
             return Some("it has not said what runs there".to_owned());
         }
-        self.claims().any(|claim| claim.host == host).then(|| self.journal().held().of_host(host))
+        let is_there = self.claims().any(|claim| claim.host == host);
+        is_there.then(|| self.with_hindrances(self.journal().held().of_host(host), |_, on| on == host))
     }
 
     /// The same of a volume.
     pub fn left_of(&self, volume: VolumeId) -> Option<String> {
         if self.claims().any(|claim| claim.volume == volume) {
-            return Some(self.journal().held().of_volume(Some(volume)));
+            let left = self.journal().held().of_volume(Some(volume));
+            return Some(self.with_hindrances(left, |of, _| of == volume));
         }
         let is_home = self.responses.get(&volume).is_none_or(Response::is_home);
         (!is_home).then(|| "it is not known yet whether its clients are on the original route".to_owned())
+    }
+
+    /// `left`, and why it does not go, where that is known.
+    fn with_hindrances(&self, left: String, is_meant: impl Fn(VolumeId, HostId) -> bool) -> String {
+        let leaving = self.responses.iter().filter_map(|(volume, response)| {
+            response.placed.filter(|placed| is_meant(*volume, placed.host))?;
+            let status = response.status(&self.shared);
+            Some(format!("{} does not succeed: {}", status.step, status.hindered?))
+        });
+        let buried = self.shared.burials.iter().filter(|burial| is_meant(burial.volume, burial.host));
+        let buried =
+            buried.filter_map(|burial| Some(format!("stopping does not succeed: {}", burial.why.as_ref()?)));
+        let all: Vec<String> = std::iter::once(left).chain(leaving).chain(buried).collect();
+        all.join("; ")
     }
 }
 

@@ -43,7 +43,7 @@ use crate::decision::{Decision, ZoneRange};
 use crate::inventory::{HostId, HostSpec, VolumeId};
 use crate::plain;
 use forebay_units::{Bytes, Nanos};
-use machine::{Phase, Response};
+use machine::{Phase, Response, why};
 use serde::{Deserialize, Serialize};
 use shared::{Burial, Shared};
 use std::collections::BTreeMap;
@@ -246,7 +246,7 @@ impl Responses {
         let of = burials.iter().position(|burial| burial.pending.is_some_and(|(id, _)| id == order));
         if let Some(at) = of {
             let gone = outcome == Outcome::Done;
-            burials[at].heard(gone, &self.shared);
+            burials[at].heard(if gone { Ok(()) } else { Err(why(&outcome)) }, &self.shared);
             if gone && self.shared.now >= burials[at].late_until {
                 self.shared.claims.release(burials.remove(at).claim);
                 self.shared.changes += 1;

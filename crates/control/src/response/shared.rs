@@ -138,7 +138,7 @@ impl Shared {
         let mut burials = std::mem::take(&mut self.burials);
         for burial in &mut burials {
             if burial.pending.is_some_and(|(_, lost)| self.now > lost) {
-                burial.heard(false, self);
+                burial.heard(Err("nothing was heard of it".to_owned()), self);
             }
             let what = What::Stop { appliance: burial.appliance, host: burial.host };
             let is_due = burial.pending.is_none() && !burial.until_known && self.now >= burial.pause_until;
@@ -177,6 +177,7 @@ impl Shared {
             late_until,
             pause_until: self.now,
             tries: 0,
+            why: None,
             pending: None,
         });
         self.changes += 1;
@@ -214,14 +215,18 @@ pub(super) struct Burial {
     pub(super) pause_until: Nanos,
     #[serde(skip)]
     pub(super) tries: u32,
+    /// Why it was not stopped when that was tried last.
+    #[serde(skip)]
+    pub(super) why: Option<String>,
     #[serde(skip)]
     pub(super) pending: Option<(OrderId, Nanos)>,
 }
 
 impl Burial {
-    pub(super) fn heard(&mut self, gone: bool, shared: &Shared) {
+    pub(super) fn heard(&mut self, gone: Result<(), String>, shared: &Shared) {
         self.pending = None;
-        if gone {
+        self.why = gone.err();
+        if self.why.is_none() {
             self.tries = 0;
             self.pause_until = self.late_until;
         } else {

@@ -381,7 +381,8 @@ impl Response {
     }
 }
 
-fn why(outcome: &Outcome) -> String {
+/// Why an order does not succeed that came to this.
+pub(in super::super) fn why(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Refused(why)
         | Outcome::NotDrained(why)

@@ -16,6 +16,7 @@ mod outage;
 mod phase;
 mod recovering;
 
+pub(super) use hearing::why;
 pub(super) use phase::Phase;
 
 use super::{

@@ -166,3 +166,28 @@ fn whatever_fails_what_is_drained_ends_free_of_appliances_and_no_byte_is_lost() 
     }
     assert!(runs > 5_000, "{runs}");
 }
+
+/// Its host cannot be reached, say: whoever waits for the end of the drain is told what it waits for.
+#[test]
+fn what_keeps_a_drained_host_from_being_free_is_told() {
+    let (mut world, mut responses) = serving();
+    responses.drain(host_drained(0));
+    let unreachable = || Some(Outcome::Unknown("no route to host".to_owned()));
+    ordered(&mut world, &mut responses, 20, |what| match what {
+        What::Stop { .. } => unreachable(),
+        _ => None,
+    });
+    assert_eq!(
+        responses.left_on(HostId(0)).as_deref(),
+        Some("appliance 1 of volume `db`; stopping does not succeed: no route to host")
+    );
+    ordered(&mut world, &mut responses, 300, |_| None);
+    assert_eq!(responses.left_on(HostId(0)), None);
+    // As it is while clients cannot be moved.
+    let (mut world, mut responses) = serving();
+    world.original_refuses_until = u64::MAX;
+    responses.drain(volume_drained());
+    ordered(&mut world, &mut responses, 20, |_| None);
+    let left = responses.left_of(VOLUME).unwrap();
+    assert_eq!(left, "appliance 1 on host `h0`; switching back does not succeed: there is no such export");
+}
