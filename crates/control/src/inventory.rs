@@ -166,12 +166,22 @@ pub struct HostSpec {
     pub flash: Bytes,
     /// Thousandths of a processor that it offers for caches.
     pub cpu_milli: u32,
+    /// By what appliances are had there, for people: by another they would not be found again. Empty where it does not matter.
+    pub means: String,
 }
 
 impl HostSpec {
     /// A host with memory alone; its processors are not counted.
     pub fn new(id: HostId, name: impl Into<String>, rack: u32, capacity: Bytes) -> HostSpec {
-        HostSpec { id, name: name.into(), rack, capacity, flash: Bytes::ZERO, cpu_milli: u32::MAX }
+        HostSpec {
+            id,
+            name: name.into(),
+            rack,
+            capacity,
+            flash: Bytes::ZERO,
+            cpu_milli: u32::MAX,
+            means: String::new(),
+        }
     }
 
     /// All that it offers.

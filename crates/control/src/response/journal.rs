@@ -22,6 +22,9 @@ pub struct Journal {
     next_claim: u64,
     volumes: Vec<(VolumeId, String)>,
     hosts: Vec<(HostId, String)>,
+    /// By what the appliances are had of those that have any. Earlier versions do not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    means: Vec<(HostId, String)>,
     claims: Vec<Claim>,
     responses: Vec<(VolumeId, Response)>,
     burials: Vec<Burial>,
@@ -61,6 +64,20 @@ pub enum RecoverError {
         host: String,
         /// The appliances on it, and of which volumes.
         holds: String,
+    },
+    /// Its appliances would be looked for where they are not.
+    #[error(
+        "host `{host}` has {holds}, by `{before}`, and is configured with `{now}`: nothing would find them; put back what was, with `drain = true`, and change it once `forebay status` says that the host may be removed"
+    )]
+    MeansChanged {
+        /// Its name.
+        host: String,
+        /// The appliances on it, and of which volumes.
+        holds: String,
+        /// By what they were made.
+        before: String,
+        /// By what they would be made now.
+        now: String,
     },
     /// What was begun on one disk would be ended on another.
     #[error(
@@ -140,7 +157,10 @@ impl Responses {
         let name = |(id, response): (&VolumeId, &Response)| {
             (*id, response.route.as_ref().map_or_else(String::new, |route| route.name.clone()))
         };
+        let holds = |host: &&HostSpec| self.claims().any(|claim| claim.host == host.id);
+        let told = self.shared.claims.hosts().iter().filter(holds).filter(|host| !host.means.is_empty());
         Journal {
+            means: told.map(|host| (host.id, host.means.clone())).collect(),
             schema: SCHEMA.to_owned(),
             next_appliance: self.shared.next_appliance,
             next_claim: self.shared.claims.next(),
@@ -170,8 +190,19 @@ impl Responses {
         let held = journal.held();
         let host_now = |id: HostId| -> Result<HostId, RecoverError> {
             let host = held.hosts.get(&id).cloned().unwrap_or_default();
-            let now = hosts.iter().find(|spec| spec.name == host).map(|spec| spec.id);
-            now.ok_or_else(|| RecoverError::HostGone { host, holds: held.of_host(id) })
+            let holds = || held.of_host(id);
+            let Some(now) = hosts.iter().find(|spec| spec.name == host) else {
+                return Err(RecoverError::HostGone { host, holds: holds() });
+            };
+            match journal.means.iter().find(|(of, means)| *of == id && *means != now.means) {
+                Some((_, before)) if !now.means.is_empty() => Err(RecoverError::MeansChanged {
+                    host,
+                    holds: holds(),
+                    before: before.clone(),
+                    now: now.means.clone(),
+                }),
+                _ => Ok(now.id),
+            }
         };
         let volume_now = |id: VolumeId| -> Result<VolumeId, RecoverError> {
             let volume = held.volumes.get(&id).cloned().unwrap_or_default();
@@ -261,5 +292,49 @@ mod tests {
             let next = after.shared.claims.claim(HostId(0), room, VolumeId(1));
             assert_eq!(next, Ok(ClaimId(3)), "{released} released");
         }
+    }
+
+    #[test]
+    fn a_host_whose_appliances_would_not_be_found_again_is_refused_and_one_that_has_none_is_not() {
+        let hosts = |means: &str| {
+            vec![HostSpec { means: means.to_owned(), ..HostSpec::new(HostId(0), "h0", 0, Bytes::gib(1)) }]
+        };
+        let route = VolumeRoute {
+            name: "db".to_owned(),
+            draining: Draining::Not,
+            leased: false,
+            home: HostId(0),
+            unfit: Vec::new(),
+            apart: Vec::new(),
+            way: Way::default(),
+        };
+        let journal = |claimed: bool| {
+            let mut before = Responses::new(ResponseRules::default(), hosts("process"));
+            before.register(VolumeId(1), route.clone());
+            if claimed {
+                let room = Room { memory: Bytes::mib(1), ..Room::default() };
+                before.shared.claims.claim(HostId(0), room, VolumeId(1)).unwrap();
+            }
+            serde_json::to_value(before.journal()).unwrap()
+        };
+        let recovered = |journal: &serde_json::Value, means| {
+            let journal = serde_json::from_value(journal.clone()).unwrap();
+            let volumes = vec![(VolumeId(1), route.clone())];
+            Responses::recover(journal, ResponseRules::default(), hosts(means), volumes).map(|_| ())
+        };
+        let held = journal(true);
+        assert_eq!(recovered(&held, "process"), Ok(()));
+        let error = recovered(&held, "ssh h0").unwrap_err().to_string();
+        assert!(
+            error.starts_with("host `h0` has an appliance, by `process`, and is configured with `ssh h0`"),
+            "{error}"
+        );
+        // One of an earlier version does not tell.
+        let mut earlier = held;
+        earlier.as_object_mut().unwrap().remove("means").unwrap();
+        assert_eq!(recovered(&earlier, "ssh h0"), Ok(()));
+        let free = journal(false);
+        assert!(free.get("means").is_none());
+        assert_eq!(recovered(&free, "ssh h0"), Ok(()));
     }
 }

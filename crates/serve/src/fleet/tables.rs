@@ -96,6 +96,20 @@ impl ProviderTable {
         matches!(self, ProviderTable::Ssh { address, .. } if !address.is_loopback())
     }
 
+    /// By what its appliances are found again, in words: what else may change while there are any.
+    pub(super) fn means(&self) -> String {
+        match self {
+            ProviderTable::Process { .. } => "process".to_owned(),
+            ProviderTable::Namespace { namespace, .. } => format!("namespace {namespace}"),
+            ProviderTable::Ssh { destination, folder: Some(folder), .. } => {
+                format!("ssh {destination}, folder {folder}")
+            }
+            ProviderTable::Ssh { destination, folder: None, .. } => format!("ssh {destination}"),
+            ProviderTable::Qemu { .. } => "qemu".to_owned(),
+            ProviderTable::Libvirt { connection, .. } => format!("libvirt {connection}"),
+        }
+    }
+
     /// What an appliance takes there beside its cache.
     pub(super) fn overhead(&self) -> Bytes {
         match self {
