@@ -1,5 +1,6 @@
 //! Guests: small virtual machines in QEMU's software emulation, with Debian's kernel and what a test gives them to run.
 
+use crate::emulated::{self, Turn};
 use crate::support::{command, prerequisites};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ pub(crate) fn kernel() -> Option<PathBuf> {
 pub(crate) struct Guest {
     qemu: Child,
     console: Option<JoinHandle<String>>,
+    _turn: Turn,
 }
 
 /// What it says when it has found no error and no wrong byte.
@@ -43,7 +45,7 @@ impl Guest {
         if !prerequisites("a guest", &needed, false) {
             return None;
         }
-        let kernel = kernel()?;
+        let (kernel, turn) = (kernel()?, emulated::turn());
         std::fs::write(folder.join("init"), init).unwrap();
         let script = include_str!("guest.sh");
         let made = Command::new("bash")
@@ -77,7 +79,7 @@ impl Guest {
             }
             said
         });
-        Some(Guest { qemu, console: Some(console) })
+        Some(Guest { qemu, console: Some(console), _turn: turn })
     }
 
     /// Has it end its work; what it said.

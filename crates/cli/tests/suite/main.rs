@@ -10,6 +10,7 @@ mod client;
 mod control;
 mod crash;
 mod demo;
+mod emulated;
 mod guest;
 mod interference;
 mod interoperability;

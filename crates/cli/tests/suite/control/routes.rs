@@ -6,6 +6,7 @@
 
 use super::site::{APPLICATION, CONTROLLER, HOSTS, PORT, STORAGE, Site};
 use super::{Ledger, Telling, Work, count, drive, step};
+use crate::emulated;
 use crate::guest::Guest;
 use crate::provision::local::ControlGroup;
 use crate::provision::{libvirt, machine};
@@ -140,7 +141,7 @@ fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
     if !prerequisites("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
         return;
     }
-    let site = Site::new();
+    let (_turn, site) = (emulated::turn(), Site::new());
     let Some(_) = machine::image(site.folder.path()) else { return };
     violate_with_machines(&site, "{ type = \"qemu\", image = \"image\", accelerator = \"tcg\" }");
 }
@@ -151,7 +152,7 @@ fn clients_of_a_qemu_are_moved_to_a_cache_that_libvirt_runs_and_back() {
     if !prerequisites("control with libvirt", &needed, true) {
         return;
     }
-    let site = Site::new();
+    let (_turn, site) = (emulated::turn(), Site::new());
     let Some(_) = machine::image(site.folder.path()) else { return };
     let (_daemon, connection) = libvirt::daemon(Some(site.wire.name(CONTROLLER)), site.folder.path());
     let libvirt = format!("type = \"libvirt\", image = \"image\", connection = \"{connection}\"");
@@ -219,7 +220,7 @@ fn hosts_on_which_nothing_starts_are_told_of_and_the_next_one_is_taken() {
     if !prerequisites("control with bad hosts", &["qemu-storage-daemon", "ip"], true) {
         return;
     }
-    let (site, mut ledger) = (Site::new(), Ledger::new());
+    let (_turn, site, mut ledger) = (emulated::turn(), Site::new(), Ledger::new());
     let Some(image) = machine::image(site.folder.path()) else { return };
     // An image that does not boot, a hypervisor that hangs, an address that something else has, and a host that is as it says.
     let broken = site.path("broken");

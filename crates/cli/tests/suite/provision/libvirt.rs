@@ -2,6 +2,7 @@
 
 use super::machine::{a_minute, image, machine_order};
 use super::{Place, Storage, live_and_die};
+use crate::emulated;
 use crate::support::{Running, command, prerequisites, wait_for};
 use forebay_actuate::provision::{Image, Libvirt};
 use forebay_actuate::{Deadline, Provider};
@@ -66,7 +67,7 @@ fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
     if !prerequisites("an appliance by libvirt", &NEEDED, true) {
         return;
     }
-    let folder = Place::new();
+    let (_turn, folder) = (emulated::turn(), Place::new());
     let Some(image) = image(folder.path()) else { return };
     let (_daemon, connection) = daemon(None, folder.path());
     let provider = || {

@@ -1,6 +1,7 @@
 //! Appliances as virtual machines, in QEMU's software emulation: one that lives and dies, one that has less memory than was promised, and what never serves.
 
 use super::{Place, Storage, live_and_die, order};
+use crate::emulated;
 use crate::support::prerequisites;
 use forebay_actuate::provision::{Image, Qemu};
 use forebay_actuate::{ApplianceOrder, Deadline, Provider, ProvisionError};
@@ -58,7 +59,7 @@ pub(super) fn a_minute() -> Deadline {
 
 #[test]
 fn a_virtual_machine_lives_does_as_told_and_dies_and_what_never_serves_is_ended() {
-    let folder = Place::new();
+    let (_turn, folder) = (emulated::turn(), Place::new());
     let Some(image) = image(folder.path()) else { return };
     let storage = Storage::over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST));
     let order = machine_order("vm", &storage);
@@ -104,7 +105,7 @@ fn a_virtual_machine_lives_does_as_told_and_dies_and_what_never_serves_is_ended(
 
 #[test]
 fn a_hypervisor_that_gives_less_memory_than_was_ordered_is_found_out() {
-    let folder = Place::new();
+    let (_turn, folder) = (emulated::turn(), Place::new());
     let Some(image) = image(folder.path()) else { return };
     let storage = Storage::over_tcp(IpAddr::from(Ipv4Addr::LOCALHOST));
     let mut order = machine_order("liar", &storage);
