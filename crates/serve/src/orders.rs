@@ -203,12 +203,12 @@ pub(crate) fn prewarm(shared: &Shared, volume: &str, body: &[u8]) -> Result<Valu
     let order: PrewarmOrder = understood(if body.is_empty() { b"{}" } else { body })?;
     let PrewarmOrder { ranges, bytes_per_second, insertion, score, cache_share_max } = order;
     let refuse = |reason: String| Err(OrderError::NotUnderstood { reason });
+    if bytes_per_second == Some(0) {
+        return refuse("`bytes_per_second` is 0: expected at least 1".to_owned());
+    }
     let Some(ranges) = ranges else {
         if let Some(share) = cache_share_max.filter(|share| !(0.0..=1.0).contains(share)) {
             return refuse(format!("`cache_share_max` is {share}: expected 0 to 1"));
-        }
-        if bytes_per_second == Some(0) {
-            return refuse("`bytes_per_second` is 0: expected at least 1".to_owned());
         }
         let choice = LoadChoice { score, insertion, cache_share_max, bytes_per_second_max: bytes_per_second };
         loading::ask(shared, volume, choice)?;

@@ -59,7 +59,7 @@ struct Ears {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Health {
     /// Who says so.
-    pub(super) whose: String,
+    whose: String,
     /// When that was heard last.
     heard: Nanos,
     pub(super) in_doubt_bytes: u64,
@@ -67,7 +67,7 @@ pub(super) struct Health {
     pub(super) refused_bytes: u64,
     pub(super) origin: ObservedOrigin,
     /// For how long nothing was heard of it.
-    pub(super) silent: Option<Nanos>,
+    silent: Option<Nanos>,
 }
 
 impl Health {

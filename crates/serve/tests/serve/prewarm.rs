@@ -415,6 +415,7 @@ fn each_score_loads_the_blocks_that_it_calls_the_best() {
         ("{\"cache_share_max\": NaN}", "expected"),
         ("{\"cache_share_max\": 1e999}", "number out of range"),
         ("{\"bytes_per_second\": 0}", "expected at least 1"),
+        ("{\"ranges\": [], \"bytes_per_second\": 0}", "expected at least 1"),
         ("{\"ranges\": [], \"score\": \"k-recent\"}", "not for `ranges`"),
     ] {
         let stream = UnixStream::connect(daemon.http_socket().unwrap()).unwrap();
