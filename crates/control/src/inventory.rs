@@ -166,8 +166,8 @@ pub struct HostSpec {
     pub flash: Bytes,
     /// Thousandths of a processor that it offers for caches.
     pub cpu_milli: u32,
-    /// By what appliances are had there, for people: by another they would not be found again. Empty where it does not matter.
-    pub means: String,
+    /// By what appliances are had there, in words: by another they would not be found again. Empty where it does not matter.
+    pub provider: String,
 }
 
 impl HostSpec {
@@ -180,7 +180,7 @@ impl HostSpec {
             capacity,
             flash: Bytes::ZERO,
             cpu_milli: u32::MAX,
-            means: String::new(),
+            provider: String::new(),
         }
     }
 

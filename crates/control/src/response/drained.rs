@@ -58,8 +58,7 @@ impl Responses {
     fn with_hindrances(&self, left: String, is_meant: impl Fn(VolumeId, HostId) -> bool) -> String {
         let leaving = self.responses.iter().filter_map(|(volume, response)| {
             response.placed.filter(|placed| is_meant(*volume, placed.host))?;
-            let status = response.status(&self.shared);
-            Some(format!("{} does not succeed: {}", status.step, status.hindered?))
+            response.status(&self.shared).hindrance()
         });
         let buried = self.shared.burials.iter().filter(|burial| is_meant(burial.volume, burial.host));
         let buried =

@@ -22,9 +22,9 @@ pub struct Journal {
     next_claim: u64,
     volumes: Vec<(VolumeId, String)>,
     hosts: Vec<(HostId, String)>,
-    /// By what the appliances are had of those that have any. Earlier versions do not tell.
+    /// By what the appliances are had of those hosts that have any. Earlier versions do not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    means: Vec<(HostId, String)>,
+    providers: Vec<(HostId, String)>,
     claims: Vec<Claim>,
     responses: Vec<(VolumeId, Response)>,
     burials: Vec<Burial>,
@@ -69,7 +69,7 @@ pub enum RecoverError {
     #[error(
         "host `{host}` has {holds}, by `{before}`, and is configured with `{now}`: nothing would find them; put back what was, with `drain = true`, and change it once `forebay status` says that the host may be removed"
     )]
-    MeansChanged {
+    ProviderChanged {
         /// Its name.
         host: String,
         /// The appliances on it, and of which volumes.
@@ -158,9 +158,9 @@ impl Responses {
             (*id, response.route.as_ref().map_or_else(String::new, |route| route.name.clone()))
         };
         let holds = |host: &&HostSpec| self.claims().any(|claim| claim.host == host.id);
-        let told = self.shared.claims.hosts().iter().filter(holds).filter(|host| !host.means.is_empty());
+        let told = self.shared.claims.hosts().iter().filter(holds).filter(|host| !host.provider.is_empty());
         Journal {
-            means: told.map(|host| (host.id, host.means.clone())).collect(),
+            providers: told.map(|host| (host.id, host.provider.clone())).collect(),
             schema: SCHEMA.to_owned(),
             next_appliance: self.shared.next_appliance,
             next_claim: self.shared.claims.next(),
@@ -194,12 +194,12 @@ impl Responses {
             let Some(now) = hosts.iter().find(|spec| spec.name == host) else {
                 return Err(RecoverError::HostGone { host, holds: holds() });
             };
-            match journal.means.iter().find(|(of, means)| *of == id && *means != now.means) {
-                Some((_, before)) if !now.means.is_empty() => Err(RecoverError::MeansChanged {
+            match journal.providers.iter().find(|(of, provider)| *of == id && *provider != now.provider) {
+                Some((_, before)) if !now.provider.is_empty() => Err(RecoverError::ProviderChanged {
                     host,
                     holds: holds(),
                     before: before.clone(),
-                    now: now.means.clone(),
+                    now: now.provider.clone(),
                 }),
                 _ => Ok(now.id),
             }
@@ -263,6 +263,18 @@ mod tests {
     use crate::host::Room;
     use forebay_units::Bytes;
 
+    fn route() -> VolumeRoute {
+        VolumeRoute {
+            name: "db".to_owned(),
+            draining: Draining::Not,
+            leased: false,
+            home: HostId(0),
+            unfit: Vec::new(),
+            apart: Vec::new(),
+            way: Way::default(),
+        }
+    }
+
     #[test]
     fn numbers_of_claims_are_never_used_again_whether_or_not_one_stands_at_a_restart() {
         let hosts = || vec![HostSpec::new(HostId(0), "h0", 0, Bytes::gib(1))];
@@ -277,16 +289,7 @@ mod tests {
             }
             let mut journal = before.journal();
             journal.volumes.push((VolumeId(1), "db".to_owned()));
-            let route = VolumeRoute {
-                name: "db".to_owned(),
-                draining: Draining::Not,
-                leased: false,
-                home: HostId(0),
-                unfit: Vec::new(),
-                apart: Vec::new(),
-                way: Way::default(),
-            };
-            let volumes = vec![(VolumeId(1), route)];
+            let volumes = vec![(VolumeId(1), route())];
             let mut after = Responses::recover(journal, ResponseRules::default(), hosts(), volumes).unwrap();
             assert_eq!(after.claims().count(), 2 - released);
             let next = after.shared.claims.claim(HostId(0), room, VolumeId(1));
@@ -296,31 +299,25 @@ mod tests {
 
     #[test]
     fn a_host_whose_appliances_would_not_be_found_again_is_refused_and_one_that_has_none_is_not() {
-        let hosts = |means: &str| {
-            vec![HostSpec { means: means.to_owned(), ..HostSpec::new(HostId(0), "h0", 0, Bytes::gib(1)) }]
-        };
-        let route = VolumeRoute {
-            name: "db".to_owned(),
-            draining: Draining::Not,
-            leased: false,
-            home: HostId(0),
-            unfit: Vec::new(),
-            apart: Vec::new(),
-            way: Way::default(),
+        let hosts = |provider: &str| {
+            vec![HostSpec {
+                provider: provider.to_owned(),
+                ..HostSpec::new(HostId(0), "h0", 0, Bytes::gib(1))
+            }]
         };
         let journal = |claimed: bool| {
             let mut before = Responses::new(ResponseRules::default(), hosts("process"));
-            before.register(VolumeId(1), route.clone());
+            before.register(VolumeId(1), route());
             if claimed {
                 let room = Room { memory: Bytes::mib(1), ..Room::default() };
                 before.shared.claims.claim(HostId(0), room, VolumeId(1)).unwrap();
             }
             serde_json::to_value(before.journal()).unwrap()
         };
-        let recovered = |journal: &serde_json::Value, means| {
+        let recovered = |journal: &serde_json::Value, provider| {
             let journal = serde_json::from_value(journal.clone()).unwrap();
-            let volumes = vec![(VolumeId(1), route.clone())];
-            Responses::recover(journal, ResponseRules::default(), hosts(means), volumes).map(|_| ())
+            let volumes = vec![(VolumeId(1), route())];
+            Responses::recover(journal, ResponseRules::default(), hosts(provider), volumes).map(|_| ())
         };
         let held = journal(true);
         assert_eq!(recovered(&held, "process"), Ok(()));
@@ -331,10 +328,10 @@ mod tests {
         );
         // One of an earlier version does not tell.
         let mut earlier = held;
-        earlier.as_object_mut().unwrap().remove("means").unwrap();
+        earlier.as_object_mut().unwrap().remove("providers").unwrap();
         assert_eq!(recovered(&earlier, "ssh h0"), Ok(()));
         let free = journal(false);
-        assert!(free.get("means").is_none());
+        assert!(free.get("providers").is_none());
         assert_eq!(recovered(&free, "ssh h0"), Ok(()));
     }
 }

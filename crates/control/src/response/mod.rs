@@ -138,6 +138,13 @@ pub struct ResponseStatus {
     pub outage: Option<Nanos>,
 }
 
+impl ResponseStatus {
+    /// That its step does not succeed, and why, where that is known.
+    pub fn hindrance(&self) -> Option<String> {
+        Some(format!("{} does not succeed: {}", self.step, self.hindered.as_ref()?))
+    }
+}
+
 /// All responses; see the module's page.
 #[derive(Debug)]
 pub struct Responses {

@@ -362,7 +362,7 @@ fn secret(state: &Path) -> Result<Secret, (PathBuf, String)> {
 fn hosts(config: &FleetConfig) -> Vec<HostSpec> {
     let host = |(index, host): (usize, &HostTable)| HostSpec {
         cpu_milli: host.cpus.map_or(u32::MAX, |cpus| (cpus * 1e3) as u32),
-        means: host.provider.means(),
+        provider: host.provider.shown(),
         ..HostSpec::new(HostId(index as u32), &host.name, host.rack, host.memory)
     };
     config.host.iter().enumerate().map(host).collect()

@@ -22,8 +22,10 @@ const PATIENCE_LEAST: Nanos = Nanos::secs(3);
 /// both paths, and its own requests are nobody's load.
 const LEFT_OUT: u8 = 2;
 
-/// So long nothing is heard of a storage side, while clients are on an appliance, before it is told (ours).
-const SILENT_AFTER: Nanos = Nanos::secs(5);
+/// For how long nothing may be heard of who tells in steps of so long before that is told.
+fn patience(step: Nanos) -> Nanos {
+    Nanos(step.0.saturating_mul(PATIENCE)).max(PATIENCE_LEAST)
+}
 
 /// What was heard in one turn.
 #[derive(Default)]
@@ -71,14 +73,14 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// Takes in what was told at `now`, or that nothing was.
-    fn take(&mut self, whose: &str, told: Option<&VolumeIntervals>, now: Nanos) {
+    /// Takes in what was told at `now`, or that nothing was; told is what lasts for longer than `patience`.
+    fn take(&mut self, whose: &str, told: Option<&VolumeIntervals>, now: Nanos, patience: Nanos) {
         if self.whose != whose {
             *self = Health { whose: whose.to_owned(), heard: now, ..Health::default() };
         }
         let Some(told) = told else {
             let silent = now.saturating_since(self.heard);
-            self.silent = (silent >= SILENT_AFTER).then_some(silent);
+            self.silent = (silent >= patience).then_some(silent);
             return;
         };
         let origin = told.origin.clone().unwrap_or_default();
@@ -175,7 +177,7 @@ impl Observer {
                     let of =
                         told.as_ref().ok().and_then(|told| told.volumes.iter().find(|of| of.name == *export));
                     let [storage, through] = &mut ears.health;
-                    storage.take("the storage side", of, now);
+                    storage.take("the storage side", of, now, patience(config.interval));
                     if own.is_none() {
                         *through = Health::default();
                     }
@@ -232,8 +234,7 @@ impl Observer {
             }
             // Who tells in longer steps is as silent in between.
             let step = ears.last.as_ref().map_or(Nanos::ZERO, |(_, span)| *span).max(config.interval);
-            let patience = Nanos(step.0.saturating_mul(PATIENCE)).max(PATIENCE_LEAST);
-            if let Some(said) = ears.doubt.judge(now, patience, good) {
+            if let Some(said) = ears.doubt.judge(now, patience(step), good) {
                 heard.decisions.push(Decision {
                     at: now,
                     volume: id,
@@ -357,7 +358,7 @@ impl Ears {
         let Some(control) = control else { return Ok(None) };
         let told = intervals(&control, within)?;
         let [_, health] = &mut self.health;
-        health.take(whose, told.volumes.iter().find(|of| of.name == volume), now);
+        health.take(whose, told.volumes.iter().find(|of| of.name == volume), now, patience(interval));
         // One that has just started has no intervals yet.
         if follower.is_new() && told.volumes.is_empty() {
             return Ok(None);
@@ -524,15 +525,15 @@ mod tests {
     fn a_storage_side_of_which_nothing_is_heard_is_told_after_a_while() {
         let mut health = Health::default();
         let mut at = |second, told: Option<&VolumeIntervals>| {
-            health.take("the storage side", told, Nanos::secs(second));
+            health.take("the storage side", told, Nanos::secs(second), patience(Nanos::secs(2)));
             health.trouble()
         };
         let of = interval_of("db", 1);
         // From when it is asked first.
-        assert_eq!((at(90, None), at(94, None)), (None, None));
-        assert_eq!(at(95, None).as_deref(), Some("the storage side: nothing was heard of it for 5s"));
-        assert_eq!((at(96, Some(&of)), at(100, None)), (None, None));
-        assert!(at(101, None).is_some());
+        assert_eq!((at(90, None), at(95, None)), (None, None));
+        assert_eq!(at(96, None).as_deref(), Some("the storage side: nothing was heard of it for 6s"));
+        assert_eq!((at(97, Some(&of)), at(102, None)), (None, None));
+        assert!(at(103, None).is_some());
     }
 
     #[test]

@@ -174,10 +174,7 @@ fn volume_status(
     let response = responses.status(id);
     // Of a volume that is left alone until its route can be told there is nothing to hear; and of one whose clients are on a way that they cannot leave nobody else tells.
     let is_to_be_told = |of: &&ResponseStatus| trouble.is_some() || of.route == "unknown";
-    let hindered = response.as_ref().filter(is_to_be_told).and_then(|response| {
-        let why = response.hindered.as_ref()?;
-        Some(format!("{} does not succeed: {why}", response.step))
-    });
+    let hindered = response.as_ref().filter(is_to_be_told).and_then(ResponseStatus::hindrance);
     let origin_trouble = response.as_ref().and_then(|response| {
         let why = response.origin_trouble.as_ref()?;
         Some(format!("appliance {} has nothing of it: {why}", response.appliance?.0))

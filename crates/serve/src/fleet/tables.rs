@@ -97,7 +97,7 @@ impl ProviderTable {
     }
 
     /// By what its appliances are found again, in words: what else may change while there are any.
-    pub(super) fn means(&self) -> String {
+    pub(super) fn shown(&self) -> String {
         match self {
             ProviderTable::Process { .. } => "process".to_owned(),
             ProviderTable::Namespace { namespace, .. } => format!("namespace {namespace}"),

@@ -10,10 +10,10 @@ use crate::kept::{self, Hold};
 use crate::supervised::{Alive, Supervised};
 use forebay_control::response::{Order, Responses, Wish};
 use forebay_control::{
-    Action, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation, OriginId,
-    OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeObservation, VolumeSpec,
+    Action, ConfigError, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation,
+    OriginId, OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeObservation, VolumeSpec,
 };
-use forebay_units::{BlockSize, Bytes, Nanos};
+use forebay_units::{BlockSize, Bytes, Nanos, with_causes};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 #[cfg(test)]
@@ -185,8 +185,12 @@ impl Loop {
         sizes: &BTreeMap<VolumeId, u64>,
         observation: &Observation,
     ) -> Option<Result<StepOutcome, String>> {
-        if self.supervised.is_due() && sizes.values().any(|size| *size > 0) {
-            self.begin();
+        if self.supervised.is_due()
+            && sizes.values().any(|size| *size > 0)
+            && let Err(error) = self.begin()
+        {
+            self.supervised.died();
+            return Some(Err(with_causes(&error)));
         }
         let Loop { shared, supervised, registered, responses, was_off, .. } = self;
         let asked = supervised.ask(|alive| {
@@ -219,15 +223,15 @@ impl Loop {
         }))
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self) -> Result<(), ConfigError> {
         let config = &self.shared.config;
         let (_, specs) = origins(config);
         let capacity = Bytes(self.hosts.iter().map(|host| host.capacity.get()).sum());
         // Memory of hosts that no appliance uses is theirs.
         let rules = ControlConfig { spare_share: 0.0, ..config.control.clone() };
-        let controller = Controller::new(rules, capacity, self.hosts.clone(), specs);
-        self.supervised.start(controller.expect("the configuration was checked"));
+        self.supervised.start(Controller::new(rules, capacity, self.hosts.clone(), specs)?);
         self.registered.clear();
+        Ok(())
     }
 
     /// Tells of a controller that is dead. The next one takes over the caches that are there; what is under way goes on.
