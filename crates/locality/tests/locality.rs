@@ -9,25 +9,14 @@ use forebay_locality::{
     CurveBuilder, CurveOptions, CurveResult, ExactLru, FixedRate, FixedSize, Method, ReuseTimes, Unit,
     WorkingSetWindows, volume_block_key,
 };
+use forebay_prerequisite::recorded;
 use forebay_trace::{Operation, ReadOptions, Source, TraceReader, split_into_blocks};
 use forebay_units::{BlockSize, ByteRange, Nanos};
 use std::io::Read;
-use std::path::PathBuf;
-
-fn folder() -> Option<PathBuf> {
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces");
-    let folder = std::env::var_os("FOREBAY_TRACES").map_or_else(default, PathBuf::from);
-    if !folder.is_dir() {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "no traces in {}", folder.display());
-        eprintln!("skipped: no traces in {}", folder.display());
-        return None;
-    }
-    Some(folder)
-}
 
 fn read(name: &str) -> Option<Vec<u8>> {
-    let folder = folder()?;
-    let bytes = std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let path = recorded(name)?;
+    let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{name}: {error}"));
     let mut plain = Vec::new();
     zstd::stream::read::Decoder::new(&bytes[..]).unwrap().read_to_end(&mut plain).unwrap();
     Some(plain)
@@ -69,14 +58,14 @@ fn oracle_general() -> Option<Vec<(u64, u64, u64)>> {
 
 /// The block accesses of every recorded trace that has more than 100,000 of them, read by the trace room.
 fn large_traces() -> impl Iterator<Item = (String, Vec<u64>)> {
-    let mut names: Vec<String> = folder().map_or_else(Vec::new, |folder| {
+    let mut names: Vec<String> = recorded("").map_or_else(Vec::new, |folder| {
         let entries = std::fs::read_dir(folder).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     });
     names.retain(|name| !["SOURCES.md", "SHA256SUMS"].contains(&name.as_str()));
     names.sort_unstable();
     names.into_iter().filter_map(|name| {
-        let file = std::fs::File::open(folder()?.join(&name)).unwrap();
+        let file = std::fs::File::open(recorded(&name)?).unwrap();
         let source = Source::new(name.clone(), file);
         let mut reader = TraceReader::open(vec![source], &ReadOptions::default()).unwrap();
         let (mut batch, mut keys) = (Vec::new(), Vec::new());
@@ -218,7 +207,7 @@ fn shards_in_128_kib_keeps_its_error_bound() {
         assert!(mean <= 0.01 && worst <= 0.02, "{name}: mean {mean}, worst {worst}");
         measured += 1;
     }
-    assert!(measured > 0 || folder().is_none(), "no trace has more than 100,000 accesses");
+    assert!(measured > 0 || recorded("").is_none(), "no trace has more than 100,000 accesses");
 }
 
 /// Bands, not promises: what the other estimators are worth on the same traces.

@@ -1,22 +1,12 @@
 //! `forebay capture`: what clients ask is in the trace, and the command's end is the recording's.
 
 use crate::support::{args, fail, file, folder, json, run};
+use forebay_prerequisite::programs;
 use std::path::Path;
-use std::process::Command;
-
-/// Whether the NBD tools are here; said where they are not.
-fn has_nbd_tools() -> bool {
-    let found = Command::new("nbdcopy").arg("--version").output().is_ok_and(|output| output.status.success());
-    if !found {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "nbdcopy is absent and CI=true");
-        println!("skipped: nbdcopy is not installed");
-    }
-    found
-}
 
 #[test]
 fn what_clients_ask_is_read_back() {
-    if !has_nbd_tools() {
+    if !programs("a capture", &["nbdcopy"], false) {
         return;
     }
     let folder = folder();

@@ -1,7 +1,8 @@
 //! Guests: small virtual machines in QEMU's software emulation, with Debian's kernel and what a test gives them to run.
 
 use crate::emulated::{self, Turn};
-use crate::support::{command, prerequisites};
+use crate::support::command;
+use forebay_prerequisite::{programs, skip};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +16,7 @@ pub(crate) fn kernel() -> Option<PathBuf> {
     if folder.join("vmlinuz").exists() && folder.join("test-modules").exists() {
         return Some(folder);
     }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no kernel for a guest and CI=true");
-    println!("skipped: a guest: no kernel for it (scripts/bootstrap test)");
+    skip("a guest", "no kernel for it (scripts/bootstrap test)");
     None
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Guest {
 const CONTENT: &str = "the guest is content";
 
 impl Guest {
-    /// Boots a guest with its files in `folder`, whose first process is `init` and finds `programs`; `None` where that cannot be, which is said.
+    /// Boots a guest with its files in `folder`, whose first process is `init` and finds `tools`; `None` where that cannot be, which is said.
     /// `parameters` are on its kernel's command line, `args` are for QEMU; pieces of work are counted in `done`.
     pub(crate) fn boot(
         namespace: Option<&str>,
         folder: &Path,
-        (init, programs): (&str, &[&str]),
+        (init, tools): (&str, &[&str]),
         parameters: &str,
         args: &[String],
         done: &Arc<AtomicU64>,
     ) -> Option<Guest> {
-        let needed = [&["qemu-system-x86_64", "cpio"], programs].concat();
-        if !prerequisites("a guest", &needed, false) {
+        let needed = [&["qemu-system-x86_64", "cpio"], tools].concat();
+        if !programs("a guest", &needed, false) {
             return None;
         }
         let (kernel, turn) = (kernel()?, emulated::turn());
@@ -50,7 +50,7 @@ impl Guest {
         let script = include_str!("guest.sh");
         let made = Command::new("bash")
             .args(["-euo", "pipefail", "-c", &format!("{script}\nfirst_file_system init \"$@\""), "guest.sh"])
-            .args(programs)
+            .args(tools)
             .current_dir(folder)
             .env("PATH", std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin")
             .env("guest_kernel", &kernel)

@@ -4,7 +4,8 @@
 //! is run and nothing else.
 
 use crate::guest;
-use crate::support::{Running, folder, prerequisites, serve, wait_for};
+use crate::support::{Running, folder, serve, wait_for};
+use forebay_prerequisite::programs;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -149,7 +150,7 @@ fn every_client_works_on_every_origin() {
     );
     let mut exports = Vec::new();
     for (index, (name, needs, start, origin)) in ORIGINS.iter().enumerate() {
-        if !prerequisites(&format!("{name} as an origin"), needs, false) {
+        if !programs(&format!("{name} as an origin"), needs, false) {
             continue;
         }
         let (image, its_socket) =
@@ -199,7 +200,7 @@ fn every_client_works_on_every_origin() {
         };
     let mut cells = 0;
     for client in CLIENTS {
-        if !prerequisites(&format!("{} as a client", client.0), client.1, false) {
+        if !programs(&format!("{} as a client", client.0), client.1, false) {
             continue;
         }
         for (origin, export) in &exports {
@@ -207,7 +208,7 @@ fn every_client_works_on_every_origin() {
             cells += 1;
         }
     }
-    if prerequisites(&format!("{} as a client", KERNEL.0), KERNEL.1, false)
+    if programs(&format!("{} as a client", KERNEL.0), KERNEL.1, false)
         && let Some(kernel) = guest::kernel()
     {
         std::fs::write(folder.join("kernel-init.sh"), include_str!("kernel-init.sh")).unwrap();

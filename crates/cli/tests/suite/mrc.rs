@@ -1,7 +1,8 @@
 //! `forebay mrc`: by hand on small traces, and against published hit ratios on recorded ones.
 
 use crate::simulate::SIMULATE;
-use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, succeed};
+use forebay_prerequisite::recorded;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 

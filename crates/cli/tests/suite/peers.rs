@@ -4,9 +4,10 @@
 //! a little and more than enough, several times a second, for as long as the client works. What the client wrote must be
 //! what it reads, whatever the cache was doing.
 
-use crate::support::{SetOnDrop, folder, prerequisites, seed};
+use crate::support::{SetOnDrop, folder, seed};
 use forebay_appliance::{Appliance, ApplianceConfig, ListenerConfig, VolumeConfig};
 use forebay_origin::{FileOrigin, FileOriginOptions};
+use forebay_prerequisite::programs;
 use forebay_units::{Bytes, mix64};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -104,7 +105,7 @@ fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
 
 #[test]
 fn fio_verifies_what_it_wrote_while_quotas_change() {
-    if !prerequisites("fio on a volume", &["fio"], false) {
+    if !programs("fio on a volume", &["fio"], false) {
         return;
     }
     let served = Served::new(Bytes::mib(96));
@@ -142,7 +143,7 @@ fn fio_verifies_what_it_wrote_while_quotas_change() {
 
 #[test]
 fn libnbd_tools_copy_and_describe() {
-    if !prerequisites("libnbd's tools on a volume", &["nbdinfo", "nbdcopy"], false) {
+    if !programs("libnbd's tools on a volume", &["nbdinfo", "nbdcopy"], false) {
         return;
     }
     let served = Served::new(Bytes::mib(64));
@@ -175,7 +176,7 @@ fn libnbd_tools_copy_and_describe() {
 
 #[test]
 fn nbdsh_uses_every_command() {
-    if !prerequisites("nbdsh on a volume", &["nbdsh"], false) {
+    if !programs("nbdsh on a volume", &["nbdsh"], false) {
         return;
     }
     let served = Served::new(Bytes::mib(16));
@@ -218,7 +219,7 @@ h.shutdown()
 
 #[test]
 fn qemu_converts_and_compares() {
-    if !prerequisites("QEMU's tools on a volume", &["qemu-img", "qemu-io"], false) {
+    if !programs("QEMU's tools on a volume", &["qemu-img", "qemu-io"], false) {
         return;
     }
     let served = Served::new(Bytes::mib(48));
@@ -251,7 +252,7 @@ fn qemu_converts_and_compares() {
 #[test]
 fn ext4_stays_clean_while_quotas_change() {
     let tools = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "fusermount3", "mount"];
-    if !prerequisites("ext4 on a volume", &tools, true) {
+    if !programs("ext4 on a volume", &tools, true) {
         return;
     }
     let served = Served::new(Bytes::mib(256));
@@ -293,7 +294,7 @@ wc -l < after
 #[test]
 fn postgresql_survives_changing_quotas() {
     let tools = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "fusermount3", "psql", "su"];
-    if !prerequisites("PostgreSQL on a volume", &tools, true) {
+    if !programs("PostgreSQL on a volume", &tools, true) {
         return;
     }
     let served = Served::new(Bytes::mib(768));

@@ -1,6 +1,7 @@
 //! `forebay plan`: numbers worked out by hand, the shipped example, and plan files that are refused before a trace is read.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, succeed};
+use forebay_prerequisite::recorded;
 use std::path::{Path, PathBuf};
 
 pub(crate) const PLAN: &str = "forebay.plan/1";

@@ -1,12 +1,13 @@
 //! `forebay repro presto` and `forebay repro failover`, in their short forms: the evaluation comes out as the slides have it, and who takes over
 //! a killed daemon's volume begins with what it had cached.
 
-use crate::support::{Running, args, file, folder, json, prerequisites, recorded, run, serve, wait_for};
+use crate::support::{Running, args, file, folder, json, run, serve, wait_for};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
     OriginRequestId,
 };
+use forebay_prerequisite::{programs, recorded};
 use forebay_units::ByteRange;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -273,7 +274,7 @@ fn what_a_killed_host_cached_is_read_from_a_database_loaded_as_chosen_and_explai
 
 #[test]
 fn two_hosts_share_an_export_that_nothing_locks_and_go_on_when_it_is_full() {
-    if !prerequisites("snapshots on an export that is full", &["nbdkit"], false) {
+    if !programs("snapshots on an export that is full", &["nbdkit"], false) {
         return;
     }
     let shared = folder();

@@ -3,8 +3,9 @@
 //! STARTTLS is in `secured.rs`, whole programs are in `interoperability.rs`; what is refused is in the tests of `nbd`.
 
 use crate::client::Client;
-use crate::support::{Running, folder, prerequisites, serve, wait_for};
+use crate::support::{Running, folder, serve, wait_for};
 use forebay_nbd::client::Operation;
+use forebay_prerequisite::programs;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -212,7 +213,7 @@ fn nbdkit(folder: &Path, name: &str, arguments: &str) -> Child {
 
 #[test]
 fn every_feature_is_there() {
-    if !prerequisites("the protocol, feature by feature", &["nbdsh", "nbdkit"], false) {
+    if !programs("the protocol, feature by feature", &["nbdsh", "nbdkit"], false) {
         return;
     }
     let folder = folder();
@@ -242,11 +243,8 @@ fn every_feature_is_there() {
 /// What is said of a volume's holes is what its origin says, to tools that only look and to those that copy no holes.
 #[test]
 fn holes_are_those_of_the_origin() {
-    if !prerequisites(
-        "maps of holes",
-        &["nbdkit", "qemu-nbd", "qemu-img", "nbdinfo", "nbdcopy", "python3"],
-        false,
-    ) {
+    if !programs("maps of holes", &["nbdkit", "qemu-nbd", "qemu-img", "nbdinfo", "nbdcopy", "python3"], false)
+    {
         return;
     }
     let folder = folder();
@@ -308,7 +306,7 @@ run("qemu-img", "convert", "-f", "raw", "-O", "raw", ours("qemu"), "converted");
 /// An origin that goes away and comes back: reads wait and are answered, on new connections; one that does not answer in time is as good as gone.
 #[test]
 fn an_origin_may_go_away_and_come_back_or_not_answer_in_time() {
-    if !prerequisites("origins that go away", &["nbdkit"], false) {
+    if !programs("origins that go away", &["nbdkit"], false) {
         return;
     }
     let folder = folder();
@@ -379,7 +377,7 @@ fn two_thousand_volumes_are_listed_and_served() {
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].result, Ok(vec![0; 1024]), "volume {index}");
     }
-    if prerequisites("2,000 volumes, listed", &["nbd-client"], false) {
+    if programs("2,000 volumes, listed", &["nbd-client"], false) {
         let list = Command::new("nbd-client").args(["-l", "-u"]).arg(&socket).output();
         let list =
             list.or_else(|_| Command::new("/usr/sbin/nbd-client").args(["-l", "-u"]).arg(&socket).output());

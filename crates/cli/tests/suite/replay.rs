@@ -1,7 +1,8 @@
 //! `forebay replay` against files and real NBD servers: what arrives, what is refused, and what is said of traces and targets that
 //! are not as they should be.
 
-use crate::support::{Running, args, fail, file, folder, json, msr, prerequisites, run, wait_for};
+use crate::support::{Running, args, fail, file, folder, json, msr, run, wait_for};
+use forebay_prerequisite::{programs, skip};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -33,7 +34,7 @@ fn nbdkit(folder: &Path, arguments: &[&str]) -> (Running, String) {
 
 #[test]
 fn what_a_trace_asks_arrives_at_a_real_server_at_its_times() {
-    if !prerequisites("replay to nbdkit", &["nbdkit"], false) {
+    if !programs("replay to nbdkit", &["nbdkit"], false) {
         return;
     }
     let folder = folder();
@@ -156,8 +157,7 @@ fn a_file_is_played_to_through_a_ring_and_by_threads() {
             run(args(&[&"replay", &trace, &"--to", &target, &"--verify", &"--json", &"--engine", &engine]));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         if engine == "io_uring" && words.contains("io_uring") {
-            println!("skipped: {words}");
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "io_uring is needed where CI=true");
+            skip("a replay by io_uring", words);
             continue;
         }
         let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
@@ -169,7 +169,7 @@ fn a_file_is_played_to_through_a_ring_and_by_threads() {
 
 #[test]
 fn a_server_is_played_to_over_tls_if_it_is_believed() {
-    if !prerequisites("replay to nbdkit over TLS", &["nbdkit"], false) {
+    if !programs("replay to nbdkit over TLS", &["nbdkit"], false) {
         return;
     }
     let folder = folder();
@@ -354,7 +354,7 @@ fn targets_that_are_not_as_they_should_be() {
     assert!(report["errors"].as_u64().unwrap() > 0 && report["gave_up"].is_null(), "{report}");
     assert_eq!(report["answered"], 500);
 
-    if !prerequisites("replay to a failing nbdkit", &["nbdkit"], false) {
+    if !programs("replay to a failing nbdkit", &["nbdkit"], false) {
         return;
     }
     // A server that answers every request with an error, and says so in the report and by its status.

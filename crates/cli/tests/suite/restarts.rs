@@ -1,7 +1,8 @@
 //! A daemon is stopped in order and started again, over and over, under clients that connect again: a Forebay in front of it, and QEMU's own NBD driver with `reconnect-delay`. Neither
 //! has an error to pass on, and fio finds what it wrote, behind as many flushes.
 
-use crate::support::{Running, SetOnDrop, file, folder, prerequisites, seed, serve, spawn, wait_for};
+use crate::support::{Running, SetOnDrop, file, folder, seed, serve, spawn, wait_for};
+use forebay_prerequisite::programs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -54,7 +55,7 @@ fn stop(mut child: Child) {
 
 #[test]
 fn clients_that_connect_again_hear_nothing_of_a_daemon_that_is_started_anew_in_order() {
-    if !prerequisites("restarts in order under fio", &["fio", "qemu-storage-daemon"], false) {
+    if !programs("restarts in order under fio", &["fio", "qemu-storage-daemon"], false) {
         return;
     }
     let scratch = folder();

@@ -1,6 +1,7 @@
 //! TLS between real clients and the real daemon: who may come in, who may not and is told why in the log.
 
-use crate::support::{folder, prerequisites, serve};
+use crate::support::{folder, serve};
+use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -104,7 +105,7 @@ fn pattern(seed: u64) -> Vec<u8> {
 
 #[test]
 fn clients_of_others_come_in_by_tls() {
-    if !prerequisites("clients over TLS", &["nbdinfo", "nbdcopy", "qemu-img", "nbdkit"], false) {
+    if !programs("clients over TLS", &["nbdinfo", "nbdcopy", "qemu-img", "nbdkit"], false) {
         return;
     }
     let daemon = Daemon::start();
@@ -171,7 +172,7 @@ fn clients_of_others_come_in_by_tls() {
 
 #[test]
 fn who_is_not_believed_is_refused_and_the_log_says_why() {
-    if !prerequisites("strangers over TLS", &["nbdinfo", "openssl"], false) {
+    if !programs("strangers over TLS", &["nbdinfo", "openssl"], false) {
         return;
     }
     let daemon = Daemon::start();
@@ -228,7 +229,7 @@ fn who_is_not_believed_is_refused_and_the_log_says_why() {
 /// One daemon's volume is the other's origin, over TLS, through a kill of the former; nbdkit is an origin over TLS too.
 #[test]
 fn origins_are_reached_by_tls() {
-    if !prerequisites("origins over TLS", &["nbdcopy", "nbdkit"], false) {
+    if !programs("origins over TLS", &["nbdcopy", "nbdkit"], false) {
         return;
     }
     let lower = Daemon::start();
@@ -297,7 +298,7 @@ fn origins_are_reached_by_tls() {
 /// It answers that it is shutting down, and waits for its clients to leave.
 #[test]
 fn nbdkit_is_started_anew_under_load_and_clients_hear_nothing_of_it() {
-    if !prerequisites("an origin that is started anew", &["fio", "nbdkit", "kill"], false) {
+    if !programs("an origin that is started anew", &["fio", "nbdkit", "kill"], false) {
         return;
     }
     let folder = folder();

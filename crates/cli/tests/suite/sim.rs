@@ -1,6 +1,7 @@
 //! `forebay sim` and `forebay repro`: what they print, that a seed repeats it, and what is said of scenarios that cannot be.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, prerequisites, run, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, run, succeed};
+use forebay_prerequisite::programs;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -37,7 +38,7 @@ const INSTRUCTIONS_MAX: u64 = 6_760;
 /// Two hours of virtual time are to pass in 20 s. How long they take depends on the machine and on what else it does; what is counted does not.
 #[test]
 fn a_request_costs_a_simulation_no_more_instructions_than_it_did() {
-    if !prerequisites("instructions of a simulation", &["valgrind"], false) {
+    if !programs("instructions of a simulation", &["valgrind"], false) {
         return;
     }
     let folder = folder();

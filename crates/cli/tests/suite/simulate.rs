@@ -1,6 +1,7 @@
 //! `forebay simulate`: by hand on a small trace, against published hit ratios on recorded ones, and against `forebay mrc`.
 
-use crate::support::{args, assert_nests, fail, file, folder, json, msr, recorded, run, succeed};
+use crate::support::{args, assert_nests, fail, file, folder, json, msr, run, succeed};
+use forebay_prerequisite::recorded;
 use serde_json::Value;
 use std::ffi::OsString;
 

@@ -53,19 +53,6 @@ pub(crate) fn unread<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> i32 
     child.wait().expect("it ends").code().expect("by itself")
 }
 
-/// The path of a recorded trace; `None` where the recorded traces are absent, which is said.
-pub(crate) fn recorded(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("FOREBAY_TRACES")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from);
-    let path = folder.join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{} is absent and CI=true", path.display());
-    println!("skipped: {} is absent (set FOREBAY_TRACES)", path.display());
-    None
-}
-
 /// MSR lines: (time in 100 ns, volume number, whether a read, offset, length).
 pub(crate) fn msr(requests: &[(u64, u32, bool, u64, u64)]) -> String {
     let mut text = String::new();
@@ -112,25 +99,6 @@ pub(crate) fn assert_nests(xml: &str) {
         }
     }
     assert!(open.is_empty(), "{open:?}");
-}
-
-/// Whether `commands` are installed and, if `root` is asked for, this is root. If not, says that `what` is skipped, or fails
-/// under `CI=true`.
-pub(crate) fn prerequisites(what: &str, commands: &[&str], root: bool) -> bool {
-    let folders = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let installed =
-        |command: &str| folders.split(':').any(|folder| Path::new(folder).join(command).is_file());
-    let mut missing: Vec<&str> = commands.iter().copied().filter(|command| !installed(command)).collect();
-    let uid = Command::new("id").arg("-u").output().expect("`id` runs").stdout;
-    if root && uid != b"0\n" {
-        missing.push("root");
-    }
-    if missing.is_empty() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{what}: missing {missing:?} and CI=true");
-    println!("skipped: {what}: missing {missing:?}");
-    false
 }
 
 /// The seed of this run: `FOREBAY_SEED`, or the time; tests that use it print it.

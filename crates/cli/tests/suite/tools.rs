@@ -1,6 +1,7 @@
 //! Our readers and writers against the tools whose formats they speak: blkparse and fio.
 
-use crate::support::{folder, json, prerequisites, recorded, succeed};
+use crate::support::{folder, json, succeed};
+use forebay_prerequisite::{programs, recorded};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -24,7 +25,7 @@ fn info(path: &Path) -> Value {
 #[test]
 fn blkparse_reads_binary_traces_as_we_do() {
     let Some(archive) = recorded("hadoop_eternity8.blktrace-raw.tar.zst") else { return };
-    if !prerequisites("blkparse on a recorded blktrace", &["blkparse", "tar"], false) {
+    if !programs("blkparse on a recorded blktrace", &["blkparse", "tar"], false) {
         return;
     }
     let folder = folder();
@@ -50,7 +51,7 @@ fn blkparse_reads_binary_traces_as_we_do() {
 /// read as milliseconds, two seconds of requests would take half an hour).
 #[test]
 fn fio_logs_and_replays() {
-    if !prerequisites("fio's request logs", &["fio"], false) {
+    if !programs("fio's request logs", &["fio"], false) {
         return;
     }
     let folder = folder();

@@ -1,6 +1,7 @@
 //! `forebay trace`: counts of recorded traces as their sources state them, folders, standard input, conversion.
 
-use crate::support::{args, fail, file, folder, json, msr, recorded, run, succeed, unread};
+use crate::support::{args, fail, file, folder, json, msr, run, succeed, unread};
+use forebay_prerequisite::recorded;
 use serde_json::{Value, json};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;

@@ -9,6 +9,7 @@ use forebay_origin::{
     CompletionSink, ConnectError, NbdOrigin, NbdOriginOptions, Origin, OriginError, OriginOperation,
     OriginRequest, OriginRequestId, OriginState, OriginStatistics, OriginTraits,
 };
+use forebay_prerequisite::programs;
 use forebay_units::{ByteRange, Nanos};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -394,16 +395,6 @@ fn what_a_lost_connection_has_not_sent_over_tcp_is_never_sent() {
     assert_eq!(ended.map_err(|error| error.kind()), Err(std::io::ErrorKind::ConnectionReset));
 }
 
-/// Whether a program is there. Its absence is said aloud, and is a failure where the environment says `CI=true`.
-pub(crate) fn installed(program: &str) -> bool {
-    let found = std::process::Command::new(program).arg("--version").output().is_ok();
-    if !found {
-        println!("skipped: {program} not installed");
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{program} must be installed where CI=true");
-    }
-    found
-}
-
 /// A real server in a child process, ended with its owner.
 pub(crate) struct Peer {
     child: std::process::Child,
@@ -471,7 +462,7 @@ pub(crate) fn text(path: &std::path::Path) -> String {
 fn nbdkit_is_a_peer() {
     // As it is; without structured replies; and so that it knows no options, and is asked for its export by `EXPORT_NAME`.
     for manner in ["--exit-with-parent", "--no-sr", "--mask-handshake=0"] {
-        if installed("nbdkit") {
+        if programs("a peer", &["nbdkit"], false) {
             let peer = Peer::start("nbdkit", |socket, image| {
                 ["--foreground", manner, "--unix", &text(socket), "file", &text(image)]
                     .map(String::from)
@@ -484,7 +475,7 @@ fn nbdkit_is_a_peer() {
 
 #[test]
 fn qemu_nbd_is_a_peer() {
-    if installed("qemu-nbd") {
+    if programs("a peer", &["qemu-nbd"], false) {
         let peer = Peer::start("qemu-nbd", |socket, image| {
             let common = ["--persistent", "--shared=8", "--format=raw", "--discard=unmap", "--socket"];
             common.map(String::from).into_iter().chain([text(socket), text(image)]).collect()

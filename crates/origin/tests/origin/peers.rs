@@ -3,9 +3,10 @@
 //! The conversations are `forebay_nbd`'s, on a socket, without an origin in between: it chooses for itself what it asks for. What an origin makes of
 //! these servers is in `nbd.rs` and `extents.rs`.
 
-use super::nbd::{Peer, installed, text, until};
+use super::nbd::{Peer, text, until};
 use forebay_nbd::client::{Config, Event, Export, Goal, Operation, Session};
 use forebay_nbd::wire::{ErrorCode, TransmissionFlags};
+use forebay_prerequisite::programs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -194,7 +195,7 @@ fn exercise(talk: &mut Talk, has_fast_zero: bool) {
 
 #[test]
 fn nbdkit_answers_every_option_and_command() {
-    if !installed("nbdkit") {
+    if !programs("a peer", &["nbdkit"], false) {
         return;
     }
     let kit = |arguments: &str| {
@@ -236,7 +237,7 @@ fn nbdkit_answers_every_option_and_command() {
 
 #[test]
 fn qemu_nbd_answers_every_option_and_command() {
-    if !installed("qemu-nbd") {
+    if !programs("a peer", &["qemu-nbd"], false) {
         return;
     }
     let peer = Peer::start("qemu-nbd", |socket, image| {

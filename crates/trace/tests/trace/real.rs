@@ -1,25 +1,12 @@
 //! Every real trace of the shared folder (`FOREBAY_TRACES`), with the counts that its SOURCES.md states. The traces
 //! are not part of the project; without them the tests say so, and fail where `CI` is `true`.
 
+use forebay_prerequisite::recorded;
 use forebay_trace::{Ids, ReadAhead, ReadOptions, Source, TraceInfo, TraceReader};
 use std::fs::File;
-use std::path::PathBuf;
-
-/// The folder, or `None` if it is absent.
-fn folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("FOREBAY_TRACES").map(PathBuf::from);
-    let folder = folder
-        .unwrap_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/traces")));
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: the folder of real traces `{}` is absent (set FOREBAY_TRACES)", folder.display());
-    assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "CI must have the real traces");
-    None
-}
 
 fn open(file: &str, options: &ReadOptions) -> Option<TraceReader> {
-    let path = folder()?.join(file);
+    let path = recorded(file)?;
     let source =
         Source::new(file, File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     Some(TraceReader::open(vec![source], options).unwrap_or_else(|error| panic!("{error}")))
@@ -155,7 +142,7 @@ fn the_two_forms_of_the_cloudphysics_sample_hold_the_same_places() {
 
 #[test]
 fn every_file_of_the_folder_is_expected() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = recorded("") else { return };
     for entry in std::fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let is_trace = !["SOURCES.md", "SHA256SUMS"].contains(&name.as_str());

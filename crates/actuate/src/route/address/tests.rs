@@ -15,13 +15,7 @@ impl Namespace {
     fn new() -> Option<Namespace> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("fba{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let is_installed = Command::new("ip").arg("-V").output().is_ok();
-        if !is_installed || !rustix::process::geteuid().is_root() {
-            assert!(
-                std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-                "missing `ip` or root, and CI=true"
-            );
-            println!("skipped: addresses in a namespace: missing `ip` or root");
+        if !forebay_prerequisite::programs("addresses in a namespace", &["ip"], true) {
             return None;
         }
         let namespace = Namespace(name);

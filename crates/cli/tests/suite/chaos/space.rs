@@ -1,6 +1,6 @@
 //! A small file system of its own, that can be full.
 
-use crate::support::prerequisites;
+use forebay_prerequisite::programs;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) struct Space {
 impl Space {
     /// One at `path`; `None` where that takes rights that we do not have, which is said.
     pub(super) fn new(path: &Path) -> Option<Space> {
-        if !prerequisites("chaos on a full file system", &["mount", "umount"], true) {
+        if !programs("chaos on a full file system", &["mount", "umount"], true) {
             return None;
         }
         std::fs::create_dir(path).expect("the folder takes folders");

@@ -1,8 +1,9 @@
 //! The wall clock of every part is set again and again, by hours, years and back, from the first violation to the end: nothing that is decided goes by it.
 
 use super::{Appliances, Controller, Ledger, Telling, Work, count, drive, one_machine, step};
-use crate::support::{Running, SetOnDrop, command, folder, prerequisites, wait_for};
+use crate::support::{Running, SetOnDrop, command, folder, wait_for};
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +38,7 @@ fn set_clock(folder: &Path, clock: &str) {
 
 #[test]
 fn clocks_that_are_set_change_no_decision() {
-    if !prerequisites("clocks that are set", &["faketime"], false) {
+    if !programs("clocks that are set", &["faketime"], false) {
         return;
     }
     let folder = folder();

@@ -10,9 +10,10 @@ use super::{BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
 use crate::reroute::SECRET;
 use crate::reroute::address::MOVED;
 use crate::reroute::graph::storage_daemon;
-use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn, wait_for};
+use crate::support::{Running, SetOnDrop, secret_file, spawn, wait_for};
 use crate::wire::{Wire, ip, ip_says};
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
 use serde_json::Value;
@@ -369,14 +370,14 @@ fn kill_at_steps(way: Way) {
 
 #[test]
 fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
-    if prerequisites("killing parts of a fleet", &["ip"], true) {
+    if programs("killing parts of a fleet", &["ip"], true) {
         kill_at_steps(Way::Proxy);
     }
 }
 
 #[test]
 fn whatever_is_killed_while_an_address_moves_no_byte_is_lost() {
-    if prerequisites("killing parts of a fleet", &["qemu-storage-daemon", "ip"], true) {
+    if programs("killing parts of a fleet", &["qemu-storage-daemon", "ip"], true) {
         kill_at_steps(Way::Address);
     }
 }

@@ -3,14 +3,15 @@
 use super::site::{CONTROLLER, HTTP, STORAGE, Site};
 use super::{Ledger, Telling, Work, count, drive};
 use crate::reroute::SECRET;
-use crate::support::{Running, SetOnDrop, prerequisites, secret_file, spawn};
+use crate::support::{Running, SetOnDrop, secret_file, spawn};
 use crate::wire::Wire;
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use serde_json::Value;
 
 #[test]
 fn a_volume_of_which_prometheus_tells_is_judged_and_gaps_are_said() {
-    if !prerequisites("control with Prometheus", &["prometheus", "ip"], true) {
+    if !programs("control with Prometheus", &["prometheus", "ip"], true) {
         return;
     }
     let mut site = Site::new();

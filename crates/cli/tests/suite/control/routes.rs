@@ -14,9 +14,10 @@ use crate::reroute::SECRET;
 use crate::reroute::address::MOVED;
 use crate::reroute::graph::storage_daemon;
 use crate::reroute::guest::WORK;
-use crate::support::{Running, SetOnDrop, command, prerequisites, secret_file, spawn, wait_for};
+use crate::support::{Running, SetOnDrop, command, secret_file, spawn, wait_for};
 use crate::wire::{Wire, ip};
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
 use serde_json::Value;
@@ -50,7 +51,7 @@ fn violate(site: &Site, ledger: &mut Ledger, served: impl FnOnce(&str)) -> Value
 
 #[test]
 fn clients_of_an_address_are_moved_to_a_cache_on_another_host_and_back() {
-    if !prerequisites("control with addresses", &["qemu-storage-daemon", "ip"], true) {
+    if !programs("control with addresses", &["qemu-storage-daemon", "ip"], true) {
         return;
     }
     let (site, mut ledger) = (Site::new(), Ledger::new());
@@ -138,7 +139,7 @@ fn violate_with_machines(site: &Site, provider: &str) {
 
 #[test]
 fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
-    if !prerequisites("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
+    if !programs("control with QEMU", &["qemu-storage-daemon", "ip"], true) {
         return;
     }
     let (_turn, site) = (emulated::turn(), Site::new());
@@ -149,7 +150,7 @@ fn clients_of_a_qemu_are_moved_to_a_cache_in_a_virtual_machine_and_back() {
 #[test]
 fn clients_of_a_qemu_are_moved_to_a_cache_that_libvirt_runs_and_back() {
     let needed = [&["qemu-storage-daemon", "ip"], &libvirt::NEEDED[..]].concat();
-    if !prerequisites("control with libvirt", &needed, true) {
+    if !programs("control with libvirt", &needed, true) {
         return;
     }
     let (_turn, site) = (emulated::turn(), Site::new());
@@ -161,7 +162,7 @@ fn clients_of_a_qemu_are_moved_to_a_cache_that_libvirt_runs_and_back() {
 
 #[test]
 fn a_guest_whose_appliance_dies_is_on_the_original_route_again_and_notices_nothing() {
-    if !prerequisites("control of a guest", &["ip"], true) {
+    if !programs("control of a guest", &["ip"], true) {
         return;
     }
     let site = Site::sized(4 << 20);
@@ -217,7 +218,7 @@ fn port_of(name: &str) -> u64 {
 
 #[test]
 fn hosts_on_which_nothing_starts_are_told_of_and_the_next_one_is_taken() {
-    if !prerequisites("control with bad hosts", &["qemu-storage-daemon", "ip"], true) {
+    if !programs("control with bad hosts", &["qemu-storage-daemon", "ip"], true) {
         return;
     }
     let (_turn, site, mut ledger) = (emulated::turn(), Site::new(), Ledger::new());

@@ -3,15 +3,16 @@
 use super::{Appliances, Controller, HASTE, Ledger, Telling, Work, count, drive, step};
 use crate::provision::ssh::Machine;
 use crate::reroute::SECRET;
-use crate::support::{SetOnDrop, file, folder, prerequisites, secret_file};
+use crate::support::{SetOnDrop, file, folder, secret_file};
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use forebay_serve::Daemon;
 use forebay_serve::config::Config;
 use std::sync::atomic::Ordering;
 
 #[test]
 fn an_appliance_on_another_machine_serves_and_outlives_its_controller() {
-    if !prerequisites("a controller with a host by ssh", &Machine::PREREQUISITES, true) {
+    if !programs("a controller with a host by ssh", &Machine::PREREQUISITES, true) {
         return;
     }
     let folder = folder();

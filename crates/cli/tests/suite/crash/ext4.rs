@@ -1,7 +1,8 @@
 //! A file system on a volume whose daemon is killed: what was synced is there afterwards.
 
 use super::{Daemon, PATIENCE, cycles, prepare, wait_until};
-use crate::support::{folder, prerequisites, seed};
+use crate::support::{folder, seed};
+use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 #[test]
 fn ext4_finds_what_was_synced_before_a_kill() {
     let tools = ["nbdfuse", "losetup", "mkfs.ext4", "fsck.ext4", "fusermount3", "mount"];
-    if !prerequisites("ext4 under a killed daemon", &tools, true) {
+    if !programs("ext4 under a killed daemon", &tools, true) {
         return;
     }
     let seed = seed();

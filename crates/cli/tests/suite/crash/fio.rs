@@ -1,7 +1,8 @@
 //! The second opinion on kills: fio writes blocks that carry checksums, one at a time, and keeps the list of those that were acknowledged.
 
 use super::{Daemon, PATIENCE, SIZE_BYTES, cycles, prepare, socket, wait_until};
-use crate::support::{folder, prerequisites, seed};
+use crate::support::{folder, seed};
+use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -59,7 +60,7 @@ fn verify(folder: &Path, randseed: u64) -> (u64, bool) {
 
 #[test]
 fn fio_finds_what_was_acknowledged_before_a_kill() {
-    if !prerequisites("kill -9 under fio", &["fio"], false) {
+    if !programs("kill -9 under fio", &["fio"], false) {
         return;
     }
     let (seed, cycles) = (seed(), cycles().div_ceil(4));

@@ -2,7 +2,8 @@
 
 use super::ext4::ATTACH;
 use super::{Daemon, PATIENCE, cycles, prepare, wait_until};
-use crate::support::{folder, prerequisites, seed};
+use crate::support::{folder, seed};
+use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -16,7 +17,7 @@ use std::time::Duration;
 fn postgresql_finds_every_acknowledged_commit_after_a_kill() {
     let tools =
         ["nbdfuse", "nbdkit", "losetup", "mkfs.ext4", "fsck.ext4", "fusermount3", "mount", "psql", "su"];
-    if !prerequisites("PostgreSQL under a killed daemon", &tools, true) {
+    if !programs("PostgreSQL under a killed daemon", &tools, true) {
         return;
     }
     // A start and a stop of a database take seconds: an eighth of the kills that others get.

@@ -3,9 +3,10 @@
 use super::machine::{a_minute, image, machine_order};
 use super::{Place, Storage, live_and_die};
 use crate::emulated;
-use crate::support::{Running, command, prerequisites, wait_for};
+use crate::support::{Running, command, wait_for};
 use forebay_actuate::provision::{Image, Libvirt};
 use forebay_actuate::{Deadline, Provider};
+use forebay_prerequisite::programs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,7 +37,7 @@ pub(crate) fn daemon(namespace: Option<&str>, folder: &Path) -> (Running, String
 /// By libvirt's own stand-in for a hypervisor, which begins anew with each connection: what is destroyed there comes back.
 #[test]
 fn a_machine_is_stopped_once_libvirt_lists_it_no_more() {
-    if !prerequisites("a libvirt that has a machine still", &["virsh"], false) {
+    if !programs("a libvirt that has a machine still", &["virsh"], false) {
         return;
     }
     let folder = Place::new();
@@ -64,7 +65,7 @@ fn a_machine_is_stopped_once_libvirt_lists_it_no_more() {
 
 #[test]
 fn libvirts_virtual_machine_lives_does_as_told_and_dies() {
-    if !prerequisites("an appliance by libvirt", &NEEDED, true) {
+    if !programs("an appliance by libvirt", &NEEDED, true) {
         return;
     }
     let (_turn, folder) = (emulated::turn(), Place::new());

@@ -1,9 +1,9 @@
 //! Appliances as processes of this machine.
 
 use super::{Place, Storage, live_and_die, order, soon, use_volume};
-use crate::support::prerequisites;
 use forebay_actuate::provision::LocalProcess;
 use forebay_actuate::{Deadline, Endpoint, Provider, ProvisionError};
+use forebay_prerequisite::programs;
 use forebay_units::Bytes;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -181,7 +181,7 @@ impl Drop for ControlGroup {
 
 #[test]
 fn a_host_that_promised_more_memory_than_it_has_is_found_out() {
-    if !prerequisites("a control group", &[], true) {
+    if !programs("a control group", &[], true) {
         return;
     }
     let Some(group) = ControlGroup::new("host") else {

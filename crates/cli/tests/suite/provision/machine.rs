@@ -2,9 +2,9 @@
 
 use super::{Place, Storage, live_and_die, order};
 use crate::emulated;
-use crate::support::prerequisites;
 use forebay_actuate::provision::{Image, Qemu};
 use forebay_actuate::{ApplianceOrder, Deadline, Provider, ProvisionError};
+use forebay_prerequisite::{programs, skip};
 use forebay_units::Bytes;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +15,11 @@ use std::time::{Duration, Instant};
 /// An image with this test's own `forebay`; `None` where it cannot be made or run, which is said.
 pub(crate) fn image(folder: &Path) -> Option<Image> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    if !prerequisites("an appliance in a virtual machine", &["qemu-system-x86_64", "cpio", "strip"], false) {
+    if !programs("an appliance in a virtual machine", &["qemu-system-x86_64", "cpio", "strip"], false) {
         return None;
     }
     if !root.join("target/guest-kernel/qemu_fw_cfg.ko").exists() {
-        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "no kernel for a guest and CI=true");
-        println!(
-            "skipped: an appliance in a virtual machine: no kernel for a guest (scripts/bootstrap test)"
-        );
+        skip("an appliance in a virtual machine", "no kernel for a guest (scripts/bootstrap test)");
         return None;
     }
     let made = Command::new(root.join("scripts/appliance-image"))

@@ -1,11 +1,11 @@
 //! Appliances as processes in a network namespace, which stands in for a host: reached over a wire only.
 
 use super::{Place, Storage, live_and_die, order, soon};
-use crate::support::prerequisites;
 use crate::wire::ip;
 use forebay_actuate::provision::LocalProcess;
 use forebay_actuate::{Provider, ProvisionError};
 use forebay_nbd::Transport;
+use forebay_prerequisite::programs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -51,7 +51,7 @@ impl Drop for Host {
 
 #[test]
 fn a_process_on_another_host_lives_does_as_told_and_dies() {
-    if !prerequisites("an appliance in a network namespace", &["ip", "nbdkit"], true) {
+    if !programs("an appliance in a network namespace", &["ip", "nbdkit"], true) {
         return;
     }
     let host = Host::new(0);

@@ -2,9 +2,10 @@
 
 use super::namespace::Host;
 use super::{Place, Storage, live_and_die, order, soon};
-use crate::support::{Running, command, prerequisites};
+use crate::support::{Running, command};
 use forebay_actuate::provision::Ssh;
 use forebay_actuate::{Deadline, Provider};
+use forebay_prerequisite::programs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -87,7 +88,7 @@ impl Machine {
 
 #[test]
 fn a_process_of_another_machine_lives_does_as_told_and_dies() {
-    if !prerequisites("an appliance by ssh", &Machine::PREREQUISITES, true) {
+    if !programs("an appliance by ssh", &Machine::PREREQUISITES, true) {
         return;
     }
     let place = Place::new();

@@ -4,12 +4,13 @@
 
 use super::graph::storage_daemon;
 use super::{Clients, SECRET, Scene, reroutes, soon};
-use crate::support::{Running, prerequisites, wait_for};
+use crate::support::{Running, wait_for};
 use crate::wire::{Wire, ip, ip_says};
 use forebay_actuate::route::{AddressPlace, AddressRoute, Ipv4Prefix, LeaseHolder};
 use forebay_actuate::{Endpoint, Passage, Pause, Route, RouteError};
 use forebay_nbd::Uri;
 use forebay_nbd::client::Operation;
+use forebay_prerequisite::programs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -92,7 +93,7 @@ pub(super) fn export() -> String {
 
 #[test]
 fn clients_of_an_address_are_cut_off_for_a_moment_and_lose_nothing() {
-    if !prerequisites("re-routes by address", &["fio", "nbdcopy", "qemu-storage-daemon", "ip"], true) {
+    if !programs("re-routes by address", &["fio", "nbdcopy", "qemu-storage-daemon", "ip"], true) {
         return;
     }
     let mut hosts = Hosts::new();

@@ -1,9 +1,10 @@
 //! By QEMU's block graph: clients of its export notice nothing, as its guests would not.
 
 use super::{Clients, PAUSE_P99_MAX, Scene, reroutes, soon};
-use crate::support::{Running, prerequisites, spawn, wait_for};
+use crate::support::{Running, spawn, wait_for};
 use forebay_actuate::route::QmpRoute;
 use forebay_actuate::{Passage, Route, RouteError};
+use forebay_prerequisite::programs;
 use std::path::Path;
 use std::process::Child;
 
@@ -29,7 +30,7 @@ pub(crate) fn storage_daemon(namespace: Option<&str>, folder: &Path, first: &str
 
 #[test]
 fn clients_of_qemu_are_moved_and_notice_nothing() {
-    if !prerequisites("re-routes in QEMU", &["fio", "nbdcopy", "qemu-storage-daemon"], false) {
+    if !programs("re-routes in QEMU", &["fio", "nbdcopy", "qemu-storage-daemon"], false) {
         return;
     }
     let mut scene = Scene::new(None, "", "");

@@ -5,10 +5,10 @@ use super::address::{self, Hosts, MOVED, PORT};
 use super::proxy::permanent_proxy;
 use super::{PAUSE_P99_MAX, Scene, judge, reroutes};
 use crate::guest::Guest;
-use crate::support::prerequisites;
 use forebay_actuate::route::QmpRoute;
 use forebay_actuate::{Endpoint, Pause, Route};
 use forebay_nbd::Transport;
+use forebay_prerequisite::programs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn a_guest_is_moved_by_a_proxy_and_notices_nothing() {
 #[test]
 fn a_guest_whose_kernel_is_cut_off_by_an_address_connects_again_and_loses_nothing() {
     let name = "a guest with Linux's NBD driver, by an address";
-    if !prerequisites(name, &["ip"], true) {
+    if !programs(name, &["ip"], true) {
         return;
     }
     let mut hosts = Hosts::new();

@@ -1,10 +1,11 @@
 //! By a permanent proxy: clients notice nothing.
 
 use super::{Clients, PAUSE_P99_MAX, Scene, reroutes, soon, spawn};
-use crate::support::{Running, prerequisites, wait_for};
+use crate::support::{Running, wait_for};
 use forebay_actuate::route::ProxyRoute;
 use forebay_actuate::{Passage, Route, RouteError};
 use forebay_nbd::Uri;
+use forebay_prerequisite::programs;
 use std::process::Command;
 
 /// A proxy before the storage side, on `proxy.sock`, and the route that it is.
@@ -29,7 +30,7 @@ fn start(scene: &Scene) -> Running {
 
 #[test]
 fn clients_of_a_proxy_are_moved_and_notice_nothing() {
-    if !prerequisites("re-routes by a proxy", &["fio", "nbdcopy"], false) {
+    if !programs("re-routes by a proxy", &["fio", "nbdcopy"], false) {
         return;
     }
     let mut scene = Scene::new(None, "", "");
