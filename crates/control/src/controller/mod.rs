@@ -13,6 +13,7 @@ mod foreseeing;
 mod grant;
 mod interfering;
 mod judging;
+mod loading;
 mod master;
 mod ordering;
 mod parting;

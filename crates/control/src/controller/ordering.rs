@@ -30,12 +30,12 @@ pub(super) fn wanted(volume: &Volume, change: Option<&Change>) -> u64 {
 }
 
 /// A quota that the master granted.
-struct Order {
-    id: VolumeId,
-    before: u64,
-    blocks: u64,
+pub(super) struct Order {
+    pub(super) id: VolumeId,
+    pub(super) before: u64,
+    pub(super) blocks: u64,
     /// How busy the origin is.
-    utilisation: f64,
+    pub(super) utilisation: f64,
 }
 
 impl Controller {
@@ -146,7 +146,7 @@ impl Controller {
     }
 
     /// How busy a volume's origin is: as it says itself, else by the model, else taken as busy.
-    fn utilisation(&self, observation: &Observation, scenes: &Scenes, id: VolumeId) -> f64 {
+    pub(super) fn utilisation(&self, observation: &Observation, scenes: &Scenes, id: VolumeId) -> f64 {
         let origin = self.volumes[&id].spec.origin;
         let said =
             observation.origins.iter().find(|said| said.origin == origin).and_then(|said| said.utilisation);
@@ -298,33 +298,6 @@ impl Controller {
         }
         let Change { serves, is_spare, wanted, .. } = change;
         Change { serves, is_spare, wanted, ratio, kept_after, ..left }
-    }
-
-    /// Has what grew loaded, where that helps, and what is taken back no longer; the blocks that come into it in an interval.
-    fn order_loading(
-        &self,
-        observation: &Observation,
-        observed: Option<&VolumeObservation>,
-        order: &Order,
-        outcome: &mut StepOutcome,
-    ) -> f64 {
-        let &Order { id, before, blocks, utilisation } = order;
-        let volume = &self.volumes[&id];
-        let interval_s = observation.interval.as_secs_f64().max(1e-9);
-        let by_misses = volume.recent(self.config.recent_intervals).miss_rate * interval_s;
-        if blocks > before {
-            let warmup = observed.map(|observed| self.warm_up(id, observed, blocks, utilisation));
-            let rate = warmup.map(|warmup| self.tell_warm_up(observation.at, id, warmup, outcome));
-            let loaded = |rate: u64| rate as f64 * interval_s / volume.block_bytes() as f64;
-            return rate.map_or(by_misses, |rate| by_misses.max(loaded(rate)));
-        }
-        if observed.is_some_and(|observed| observed.cache.prewarming) && blocks == 0 {
-            outcome.actions.push(Action::CancelPrewarm { volume: id });
-            let summary = format!("loading for {} stops: its cache is taken back", volume.spec.name);
-            let stopped = DecisionKind::PrewarmCancelled;
-            outcome.decisions.push(self.decision(observation.at, id, stopped, summary, Vec::new()));
-        }
-        by_misses
     }
 
     /// Requests per second of all whom a cache serves, and of `more`.
