@@ -143,8 +143,13 @@ pub struct Peak {
 impl Peak {
     /// What the cache held, if it was listed when that was at least half of what was needed. `O(ranges)`.
     pub fn was_resident(&self) -> Option<&[BlockRange]> {
-        let blocks = |ranges: &[BlockRange]| ranges.iter().map(|range| range.count()).sum::<u64>();
-        self.resident.as_deref().filter(|ranges| 2 * blocks(ranges) >= self.blocks)
+        self.was_resident_of(self.blocks)
+    }
+
+    /// What the cache held, if it was listed when that was at least half of so many blocks. `O(ranges)`.
+    pub(crate) fn was_resident_of(&self, blocks: u64) -> Option<&[BlockRange]> {
+        let listed = |ranges: &[BlockRange]| ranges.iter().map(|range| range.count()).sum::<u64>();
+        self.resident.as_deref().filter(|ranges| 2 * listed(ranges) >= blocks)
     }
 
     /// One that begins in bucket `from`, with nothing seen of it yet.
@@ -323,6 +328,11 @@ impl History {
     /// The time of need that is not over.
     pub fn open_peak(&mut self) -> Option<&mut Peak> {
         self.peaks.back_mut().filter(|peak| peak.until.is_none())
+    }
+
+    /// The last time of need, over or not.
+    pub fn newest_peak(&self) -> Option<&Peak> {
+        self.peaks.back()
     }
 
     /// A cache is needed from now on; `from` says since when it has been.

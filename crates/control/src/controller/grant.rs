@@ -48,6 +48,12 @@ pub(super) struct Grant {
     pub(super) host: HostId,
     /// The step since which there is no cache, where none is: one that is an appliance has to be made first, and anew where its host fails.
     pub(super) awaited_since: Option<u64>,
+    /// It was in place before, or is taken over from who had it so: what is to be loaded into a first one is ordered with it.
+    pub(super) was_there: bool,
+    /// What it held when it was last seen, in blocks; 0 where it was not.
+    pub(super) held: u64,
+    /// It was made anew since, and nothing was loaded into that yet.
+    pub(super) made_anew: bool,
     /// The quota last ordered.
     pub(super) blocks: u64,
     pub(super) rate_at_grant: f64,
@@ -120,6 +126,9 @@ impl Grant {
             held_until: 0,
             host,
             awaited_since: Some(step),
+            was_there: false,
+            held: 0,
+            made_anew: false,
             blocks: 0,
             rate_at_grant,
             age: 0,
@@ -213,6 +222,15 @@ impl Grant {
         self.windows.rescale(ratio);
         self.errors.clear();
         self.fresh = false;
+    }
+
+    /// There is nothing in it any more, and it takes so many intervals to fill: what it misses meanwhile says nothing of its size.
+    pub(super) fn emptied(&mut self, guard: usize) {
+        self.learning = LEARNS;
+        self.removal.grown();
+        self.trims.grown();
+        (self.age, self.judged, self.guard) = (0, 0, guard);
+        self.errors.clear();
     }
 
     /// Forgets what was seen of another load than that of the last `count` windows.

@@ -246,6 +246,7 @@ impl Controller {
         self.weigh_stakes(&mut scenes);
         self.spare(observation.at, &mut scenes, &mut changes, &mut outcome);
         self.apply(observation, &observed, &mut scenes, changes, &mut outcome);
+        self.reload(observation, &observed, &scenes, &mut outcome);
         self.remember(observation.at, &observed, &mut outcome);
         self.repeat(&mut outcome);
         self.settle_states();

@@ -323,7 +323,7 @@ impl Controller {
         let assumed = || Grant::new(host, 0.0, Windows::assumed(margin.max(0.01) / 1.645), step);
         let grant = volume.grant.get_or_insert_with(assumed);
         grant.changed(blocks, 0, 0, None);
-        grant.is_own = false;
+        (grant.is_own, grant.was_there) = (false, true);
         grant.serve(&[id]);
     }
 

@@ -211,6 +211,10 @@ impl Volume {
         }
         if let Some(grant) = &mut self.grant {
             grant.age += 1;
+            grant.was_there |= observed.cache.quota_blocks > 0;
+            if observed.cache.quota_blocks > 0 && !grant.made_anew {
+                grant.held = observed.cache.used_blocks;
+            }
             grant.awaited_since = match observed.cache.quota_blocks {
                 0 => grant.awaited_since.or(Some(step)),
                 _ => None,

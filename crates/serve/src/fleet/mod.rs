@@ -260,6 +260,7 @@ impl Fleet {
                 hosts,
                 was_off: false,
                 registered: BTreeMap::new(),
+                served_by: BTreeMap::new(),
                 strays: Strays::new(),
             };
             // What it left half done only another one can go on with, by the journal.

@@ -295,7 +295,7 @@ impl Observer {
 }
 
 /// The appliance that a volume's clients are on, if they are on one.
-fn on_appliance(responses: &Responses, id: VolumeId) -> Option<ApplianceId> {
+pub(super) fn on_appliance(responses: &Responses, id: VolumeId) -> Option<ApplianceId> {
     responses.status(id).filter(|status| status.route == "appliance")?.appliance
 }
 

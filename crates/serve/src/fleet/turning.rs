@@ -1,14 +1,14 @@
 //! The loop of a fleet: what is due is done at once; and every interval a *turn*, in which everything is heard of and the controller decides.
 
 use super::carrying::{Carriers, Report};
-use super::observing::Observer;
+use super::observing::{self, Observer};
 use super::strays::Strays;
 use super::{FleetConfig, FleetShared, home, metrics, showing};
 use crate::clock::{ClockWatch, Moment, unix_ms};
 use crate::history::{Batch, DatedDecision, word};
 use crate::kept::{self, Hold};
 use crate::supervised::{Alive, Supervised};
-use forebay_control::response::{Order, Responses, Wish};
+use forebay_control::response::{ApplianceId, Order, Responses, Wish};
 use forebay_control::{
     Action, ConfigError, ControlConfig, Controller, Decision, HostObservation, HostSpec, Observation,
     OriginId, OriginObservation, OriginSpec, StepOutcome, VolumeId, VolumeObservation, VolumeSpec,
@@ -74,6 +74,8 @@ pub(super) struct Loop {
     pub(super) was_off: bool,
     /// The sizes of the volumes that the controller knows.
     pub(super) registered: BTreeMap<VolumeId, u64>,
+    /// Which appliance each volume's clients were seen on last.
+    pub(super) served_by: BTreeMap<VolumeId, ApplianceId>,
     pub(super) strays: Strays,
 }
 
@@ -192,7 +194,7 @@ impl Loop {
             self.supervised.died();
             return Some(Err(with_causes(&error)));
         }
-        let Loop { shared, supervised, registered, responses, was_off, .. } = self;
+        let Loop { shared, supervised, registered, responses, was_off, served_by, .. } = self;
         let asked = supervised.ask(|alive| {
             register(shared, alive, registered, responses, sizes);
             let controller = &mut alive.controller;
@@ -210,6 +212,11 @@ impl Loop {
                 });
                 controller.located(*id, host, responses.most(*id));
                 controller.hindered(*id, hindered);
+            }
+            for seen in &observation.volumes {
+                let on = observing::on_appliance(responses, seen.volume);
+                let on = on.filter(|on| served_by.insert(seen.volume, *on) != Some(*on));
+                on.into_iter().for_each(|_| controller.made_anew(seen.volume));
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

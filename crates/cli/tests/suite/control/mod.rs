@@ -11,6 +11,7 @@ mod routes;
 mod several;
 mod site;
 mod ssh;
+mod successors;
 
 use crate::support::{command, file, run};
 use forebay_actuate::api::ApiAddress;
@@ -55,15 +56,20 @@ struct Ledger {
 }
 
 impl Ledger {
-    /// Of a volume of zeros.
+    /// Of a volume of [`BLOCKS`] of zeros.
     fn new() -> Ledger {
-        Ledger { versions: vec![(0, 0); BLOCKS as usize], failed: 0, reads_failed: 0, state: 1 }
+        Ledger::of(BLOCKS)
+    }
+
+    fn of(blocks: u64) -> Ledger {
+        Ledger { versions: vec![(0, 0); blocks as usize], failed: 0, reads_failed: 0, state: 1 }
     }
 
     /// The next request of one of those that are outstanding; each has blocks of its own, so that what is read is known.
     fn next(&mut self, lane: u64) -> (u64, OriginOperation) {
         self.state = mix64(self.state.wrapping_add(0x9e37_79b9_7f4a_7c15));
-        let block = lane * (BLOCKS / OUTSTANDING) + self.state % (BLOCKS / OUTSTANDING);
+        let of_lane = self.versions.len() as u64 / OUTSTANDING;
+        let block = lane * of_lane + self.state % of_lane;
         if !(self.state >> 40).is_multiple_of(16) {
             return (block, OriginOperation::Read { range: ByteRange::new(block * 4096, 4096) });
         }
