@@ -149,6 +149,9 @@ pub struct VolumeLimits {
     pub write_parts_max: usize,
     /// Longest part of a trim or of zeroes, so that no step visits too many blocks at once.
     pub zero_part_bytes_max: Bytes,
+    /// Most blocks of a trim or of zeroes that are changed in memory one by one. A longer one empties its range there: 28 bytes can ask for 4 GiB, and looking up a million blocks
+    /// for each such request would take its worker from everybody else.
+    pub patched_blocks_max: u64,
     /// Longest read, write or cache request.
     pub request_bytes_max: Bytes,
     /// Prewarm reads outstanding at once.
@@ -169,6 +172,7 @@ impl Default for VolumeLimits {
             merge_bytes_max: Bytes::kib(256),
             write_parts_max: 16,
             zero_part_bytes_max: Bytes::mib(64),
+            patched_blocks_max: 1_024,
             request_bytes_max: Bytes::mib(32),
             prewarm_outstanding_max: 4,
             prewarm_read_bytes: Bytes::kib(256),

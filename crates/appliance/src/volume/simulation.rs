@@ -125,6 +125,7 @@ impl Simulation {
                 merge_bytes_max: Bytes(BLOCK * random.random_range(1..8)),
                 write_parts_max: random.random_range(1..4),
                 zero_part_bytes_max: Bytes(BLOCK * random.random_range(1..4)),
+                patched_blocks_max: [1, 4, 1_024][(seed % 3) as usize],
                 prewarm_outstanding_max: random.random_range(1..4),
                 prewarm_read_bytes: Bytes(BLOCK * random.random_range(1..4)),
                 doubt_runs_max: [1, 4096][random.random_range(0..2)],

@@ -549,6 +549,58 @@ fn zeroes_that_must_be_fast_stop_at_the_first_part_that_is_refused() {
     assert_eq!(replies(&mut machine), [(2, Ok(vec![]))]);
 }
 
+/// 28 bytes may ask for 4 GiB, whose blocks are not looked up one by one.
+#[test]
+fn long_zeroes_and_trims_empty_their_range_with_the_first_part_that_is_done() {
+    let limits = VolumeLimits { patched_blocks_max: 4, ..VolumeLimits::default() };
+    let cached = |machine: &mut VolumeMachine| -> Vec<u64> {
+        (0..10).filter(|block| read(machine, 100 + block, block * BLOCK, BLOCK).is_some()).collect()
+    };
+    let zeroes = |blocks| ClientOperation::WriteZeroes {
+        range: ByteRange::new(0, blocks * BLOCK),
+        may_trim: true,
+        fua: false,
+        fast: true,
+    };
+    let trim = ClientOperation::Trim { range: ByteRange::new(0, 6 * BLOCK), fua: false };
+    // What is cached once the first part was done, and of a longer one that was refused.
+    for (operation, fails, expected) in [
+        (zeroes(4), false, (0..10).collect()),
+        (zeroes(6), false, (6..10).collect()),
+        (trim, false, (6..10).collect()),
+        (zeroes(6), true, (4..10).collect::<Vec<u64>>()),
+    ] {
+        let told = format!("{operation:?}, fails: {fails}");
+        let changed = if told.contains("16384") { 4 } else { 6 };
+        let mut machine = machine_with(10, limits);
+        cached(&mut machine);
+        submissions(&mut machine).iter().for_each(|fill| complete(&mut machine, fill, 7));
+        replies(&mut machine);
+        machine.request(Nanos::ZERO, RequestTag(1), operation);
+        let parts = submissions(&mut machine);
+        if fails {
+            fail(&mut machine, &parts[0], OriginError::Failed { errno: 95, context: String::new() });
+        } else {
+            complete(&mut machine, &parts[0], 0);
+        }
+        assert_eq!(cached(&mut machine), expected, "{told}");
+        // What is missed meanwhile enters with what the rest of the change makes of it.
+        let mut rest = parts[1..].to_vec();
+        rest.extend(submissions(&mut machine));
+        for part in rest {
+            let fill = if matches!(part.operation, OriginOperation::Read { .. }) { 9 } else { 0 };
+            complete(&mut machine, &part, fill);
+        }
+        submissions(&mut machine).iter().for_each(|part| complete(&mut machine, part, 0));
+        // A block behind the change, and of one that was refused, is as it was; else it is zero.
+        let content = |block| if fails || block >= changed { 7 } else { 0 };
+        for block in 4..10 {
+            let bytes = read(&mut machine, 200 + block, block * BLOCK, BLOCK);
+            assert!(bytes.is_none_or(|bytes| bytes == vec![content(block); 4096]), "block {block}: {told}");
+        }
+    }
+}
+
 // ---- Flash ----------------------------------------------------------------------------------------------------
 
 /// A machine with memory for `quota_blocks` and eight segments of one block each on flash.

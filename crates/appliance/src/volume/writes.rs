@@ -48,6 +48,8 @@ pub(crate) struct Write {
     pub(crate) error: Option<Errno>,
     /// With it the origin may have told of more than the change's own bytes, and will not again: a sync failed.
     pub(crate) is_said_once: bool,
+    /// Memory holds none of its blocks: they left with its first part that was done.
+    pub(crate) is_emptied: bool,
 }
 
 /// One part of a change: one origin request.
@@ -241,6 +243,7 @@ mod tests {
             parts_pending: 0,
             error: None,
             is_said_once: false,
+            is_emptied: false,
         }
     }
 

@@ -303,6 +303,7 @@ impl World {
             merge_bytes_max: Bytes(block * random.random_range(1..9)),
             write_parts_max: random.random_range(1..4),
             zero_part_bytes_max: Bytes(block * random.random_range(1..4)),
+            patched_blocks_max: [1, 4, 1_024][(cells % 3) as usize],
             prewarm_outstanding_max: random.random_range(1..4),
             prewarm_read_bytes: Bytes(block * random.random_range(1..5)),
             doubt_runs_max: [2, 4096][random.random_range(0..2)],

@@ -42,6 +42,7 @@ impl VolumeMachine {
             parts_pending: 0,
             error: None,
             is_said_once: false,
+            is_emptied: false,
         };
         let (key, may_start) = self.writes.admit(write);
         if may_start {
@@ -120,7 +121,13 @@ impl VolumeMachine {
             Ok(_) => {
                 let zeroes = matches!(write.change, Change::WriteZeroes { .. });
                 let (whole, mut wanted) = (write.whole, std::mem::take(&mut write.wanted));
-                self.apply(&part, blocks, zeroes, common(whole, blocks), &mut wanted);
+                let is_long = !matches!(write.change, Change::Write { .. })
+                    && write.blocks.count() > self.settings.limits.patched_blocks_max;
+                // With the first part that is done: zeroes that must be fast may all be refused. None of its blocks enters before all parts have ended, but what is wanted of them.
+                if is_long && !std::mem::replace(&mut write.is_emptied, true) {
+                    self.cache.invalidate(write.blocks);
+                }
+                self.apply(&part, blocks, (zeroes, is_long), common(whole, blocks), &mut wanted);
                 self.writes.writes.get_mut(part.write).expect("as above").wanted = wanted;
             }
             Err(error) => {
@@ -172,13 +179,13 @@ impl VolumeMachine {
     /// The origin did this part: what is cached of it becomes what the origin holds, and what is wanted of it enters so. No other change in flight
     /// has bytes of a block that this one changes as a whole.
     ///
-    /// `whole`: the blocks of the part that are changed as a whole. What is `wanted` of them is not any more once they have had their chance; where the bytes are not
+    /// `is_emptied`: memory holds none of them any more. `whole`: the blocks of the part that are changed as a whole. What is `wanted` of them is not any more once they have had their chance; where the bytes are not
     /// known any more, since it was wanted too late, it still is.
     fn apply(
         &mut self,
         part: &WritePart,
         blocks: BlockRange,
-        zeroes: bool,
+        (zeroes, is_emptied): (bool, bool),
         whole: BlockRange,
         wanted: &mut RangeSet,
     ) {
@@ -186,7 +193,10 @@ impl VolumeMachine {
         if let Some(flash) = &mut self.flash {
             flash.invalidate(blocks);
         }
-        if self.cache.resident_blocks() == 0 && wanted.is_empty() {
+        debug_assert!(
+            !is_emptied || !(blocks.first..blocks.end).any(|block| self.cache.contains(BlockIndex(block)))
+        );
+        if self.cache.resident_blocks() == 0 && wanted.is_empty() || is_emptied && !zeroes {
             return;
         }
         if !zeroes && part.kept.is_none() {
@@ -208,7 +218,8 @@ impl VolumeMachine {
             };
             (span.start, bytes)
         };
-        for block in blocks {
+        let patched = if is_emptied { BlockRange { end: blocks.first, ..blocks } } else { blocks };
+        for block in patched {
             let (start, bytes) = changed(block);
             self.cache.patch(block, start, bytes);
         }
