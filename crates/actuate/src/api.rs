@@ -3,7 +3,7 @@
 //! One connection for each request, which ends with the answer. Nothing is sent again: who asked decides.
 
 use crate::{Control, Deadline};
-use forebay_units::{BlockRange, ByteRange, Bytes};
+use forebay_units::{BlockRange, ByteRange, Bytes, printable_lines};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -305,7 +305,8 @@ impl Control {
             return Ok(body);
         }
         let said = serde_json::from_str::<Value>(&body).ok();
-        let said = said.as_ref().and_then(|value| value["error"].as_str()).unwrap_or(body.trim()).to_owned();
+        let said = said.as_ref().and_then(|value| value["error"].as_str()).unwrap_or(body.trim());
+        let said = printable_lines(said);
         Err(ApiError::Refused { address: address(), status, said })
     }
 }

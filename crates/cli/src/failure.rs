@@ -1,6 +1,6 @@
 //! What ends a subcommand early: one line that says what was found where, and often one that says what to do next.
 
-use forebay_units::with_causes;
+use forebay_units::{printable_lines, with_causes};
 use std::error::Error;
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -61,7 +61,7 @@ impl Failure {
                 text.push_str(&format!("hint: {hint}\n"));
             }
             // Standard error may be closed; then there is nobody to tell.
-            let _ = io::stderr().lock().write_all(text.as_bytes());
+            let _ = io::stderr().lock().write_all(printable_lines(&text).as_bytes());
         }
         ExitCode::from(self.status)
     }

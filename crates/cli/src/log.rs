@@ -4,6 +4,7 @@
 //! out: the next line that is taken says how many were.
 
 use crate::failure::{Context, Failure};
+use forebay_units::printable_lines;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::fmt::Display;
@@ -34,7 +35,8 @@ pub(crate) fn begin(filter: &str) -> Result<(), Failure> {
 
 /// Says something of what serves to the person at the terminal, who may have stopped it: what it says keeps nobody from ending it.
 pub(crate) fn say_soon(words: impl Display) {
-    let _ = write(&mut io::stderr().lock(), format!("{words}\n").as_bytes(), &PATIENCE);
+    let words = printable_lines(&format!("{words}\n"));
+    let _ = write(&mut io::stderr().lock(), words.as_bytes(), &PATIENCE);
 }
 
 /// What takes lines.

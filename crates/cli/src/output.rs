@@ -3,7 +3,7 @@
 use crate::failure::{Context, Failure};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use forebay_report::{Chart, Report, Table};
-use forebay_units::Bytes;
+use forebay_units::{Bytes, printable_lines};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, Read, StdoutLock, Write};
@@ -37,9 +37,9 @@ impl Output {
         self.stream.write_all(text.as_bytes()).map_err(output_failure)
     }
 
-    /// Prints a line.
+    /// Prints a line; what would steer a terminal in it, since others may have said it, is replaced.
     pub(crate) fn line(&mut self, line: impl Display) -> Result<(), Failure> {
-        writeln!(self.stream, "{line}").map_err(output_failure)
+        writeln!(self.stream, "{}", printable_lines(&line.to_string())).map_err(output_failure)
     }
 
     /// Prints a table.
@@ -95,10 +95,10 @@ pub(crate) fn output_failure(error: io::Error) -> Failure {
     }
 }
 
-/// Says something to the person at the terminal, on standard error.
+/// Says something to the person at the terminal, on standard error; what would steer that is replaced.
 pub(crate) fn say(words: impl Display) {
     // Standard error may be closed; then there is nobody to tell.
-    let _ = writeln!(io::stderr().lock(), "{words}");
+    let _ = writeln!(io::stderr().lock(), "{}", printable_lines(&words.to_string()));
 }
 
 /// The place of a report or a chart that is written at the end of long work: what would keep it from being written is said before that

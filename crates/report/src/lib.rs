@@ -19,4 +19,3 @@ pub use chart::{Band, Cells, Chart, ChartError, Level, Marker, Series, Shape};
 pub use diagram::{Arrow, Diagram, State};
 pub use html::{Card, Report, ReportError, Status};
 pub use table::{Align, Column, Table, TableError};
-pub use text::printable;

@@ -1,6 +1,6 @@
 //! A table that is printed in a terminal and in a report alike.
 
-use crate::text::printable;
+use forebay_units::printable;
 use std::fmt;
 
 /// Where the cells of a column stand.

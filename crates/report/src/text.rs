@@ -19,11 +19,6 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// `text` for a terminal: control characters, which could steer it, are replaced.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 /// How wide `text` is about, in pixels, in a sans-serif face of `size` pixels. No face is known here, so this is the
 /// mean advance of common ones (0.6 em; ours), with wide scripts counted as one em.
 pub(crate) fn width(text: &str, size: f64) -> f64 {

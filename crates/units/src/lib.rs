@@ -1,4 +1,4 @@
-//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, errors with
+//! Quantities that must not be mixed up: bytes, blocks, nanoseconds, ratios, and sizes as people write them; texts that must not be shown, or not as they are, errors with
 //! their causes, how much is said of what others can cause, and memory that is fetched ahead.
 //!
 //! It has no dependencies and no knowledge of caches or volumes. Absolute positions ([`BlockIndex`]), counts and
@@ -10,6 +10,7 @@ mod causes;
 mod hash;
 mod nearest;
 mod prefetch;
+mod printable;
 mod ratio;
 mod secret;
 mod size;
@@ -22,6 +23,7 @@ pub use causes::with_causes;
 pub use hash::mix64;
 pub use nearest::nearest;
 pub use prefetch::prefetch;
+pub use printable::{printable, printable_lines};
 pub use ratio::{Ratio, RatioError};
 pub use secret::Secret;
 pub use size::{ParseSizeError, SizeSpec};

@@ -9,6 +9,7 @@ use crate::wire::{
     STRING_BYTES_MAX, TransmissionFlags, Truncated,
 };
 use crate::{BlockSizes, Succeeds};
+use forebay_units::printable;
 
 /// Metadata contexts that a list may have (ours).
 const CONTEXTS_MAX: u32 = 1024;
@@ -249,7 +250,7 @@ impl Session {
             }
             Step::Go if unsupported => self.ask_export_name(output),
             _ => {
-                let message = String::from_utf8_lossy(&data[..data.len().min(STRING_BYTES_MAX)]).into_owned();
+                let message = printable(&String::from_utf8_lossy(&data[..data.len().min(STRING_BYTES_MAX)]));
                 return Err(ProtocolError::Refused { option: step.option().number(), reply, message });
             }
         }
@@ -319,7 +320,7 @@ impl Session {
                 let (name, rest) =
                     split_server(data).map_err(|_| malformed("name is longer than the reply"))?;
                 let name = String::from_utf8(name.to_vec()).map_err(|_| malformed("name is not UTF-8"))?;
-                return Ok(Event::Listed { name, description: String::from_utf8_lossy(rest).into_owned() });
+                return Ok(Event::Listed { name, description: printable(&String::from_utf8_lossy(rest)) });
             }
             (Step::List, Some(OptionReply::Ack)) => {
                 self.leave(output);
@@ -358,7 +359,7 @@ impl Session {
                 self.export.name = String::from_utf8_lossy(reader.take_rest()).into_owned();
             }
             Some(InfoType::Description) => {
-                self.export.description = String::from_utf8_lossy(reader.take_rest()).into_owned();
+                self.export.description = printable(&String::from_utf8_lossy(reader.take_rest()));
             }
             Some(InfoType::BlockSize) => {
                 self.export.block_sizes =

@@ -7,7 +7,7 @@ use crate::wire::{
     MAGIC_SIMPLE_REPLY, MAGIC_STRUCTURED_REPLY, Reader, SIMPLE_REPLY_BYTES, STRING_BYTES_MAX,
     SimpleReplyHeader,
 };
-use forebay_units::ByteRange;
+use forebay_units::{ByteRange, printable};
 use std::fmt;
 
 /// Disjoint pieces into which a reply may have been shuffled at any moment; a server that sends its chunks in order
@@ -344,7 +344,7 @@ impl Session {
         // The first error is told; a server may send thousands.
         if request.error.is_none() {
             let message =
-                String::from_utf8_lossy(&message[..message.len().min(STRING_BYTES_MAX)]).into_owned();
+                printable(&String::from_utf8_lossy(&message[..message.len().min(STRING_BYTES_MAX)]));
             request.error = Some(ReplyError { code, number, message, offset });
         }
         let consumed = CHUNK_HEADER_BYTES + payload.len();

@@ -9,7 +9,7 @@ use crate::observed::{Intervals, ObservedOrigin, VolumeIntervals};
 use forebay_actuate::{Control, Deadline};
 use forebay_control::response::{ApplianceId, Holder, Responses};
 use forebay_control::{Decision, DecisionKind, VolumeId, VolumeObservation};
-use forebay_units::{Nanos, with_causes};
+use forebay_units::{Nanos, printable, with_causes};
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::thread::{self, Scope, ScopedJoinHandle};
@@ -83,7 +83,10 @@ impl Health {
             self.silent = (silent >= patience).then_some(silent);
             return;
         };
-        let origin = told.origin.clone().unwrap_or_default();
+        // It is shown as it is.
+        let mut origin = told.origin.clone().unwrap_or_default();
+        origin.state = printable(&origin.state);
+        origin.reason = origin.reason.as_deref().map(printable);
         let (in_doubt_bytes, refused_bytes) = (told.in_doubt_bytes, told.refused_bytes);
         *self = Health {
             heard: now,

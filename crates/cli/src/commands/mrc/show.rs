@@ -5,9 +5,9 @@ use super::{MrcArgs, RequestsArg, UnitArg, WeightArg};
 use crate::failure::Failure;
 use crate::output::{Output, bytes, count};
 use forebay_locality::Method;
-use forebay_report::{Axis, Chart, Quantity, Series, Table, printable};
+use forebay_report::{Axis, Chart, Quantity, Series, Table};
 use forebay_trace::Format;
-use forebay_units::{BlockSize, Nanos};
+use forebay_units::{BlockSize, Nanos, printable};
 use serde::Serialize;
 
 /// What `--json` prints.

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{Output, OutputArgs, bytes, count, writable, write_report};
-use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table, printable};
-use forebay_units::BlockSize;
+use forebay_report::{Axis, Cells, Chart, Quantity, Report, Series, Table};
+use forebay_units::{BlockSize, printable};
 use forebay_workload::LatencyHistogram;
 use forebay_workload::profile::{HeatMap, Profile, Profiler, RateBin, Sizes};
 use serde::Serialize;
