@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::output::{Output, OutputArgs};
 use crate::whole::whole;
 use forebay_actuate::api::encoded;
+use forebay_nbd::Uri;
 use forebay_serve::route::{Route, RouteRequest, Routed};
 use forebay_serve::status::Status;
 use forebay_units::{EPOCH_MAX, Nanos};
@@ -84,6 +85,8 @@ pub(crate) fn run(args: &RouteArgs) -> Result<(), Failure> {
     } else {
         let routed: Routed = serde_json::from_value(answer)
             .map_err(|error| Failure::new(format!("the answer of {server} is not understood: {error}")))?;
+        // A secret in the export's name is not for the screen; what is no URI was accepted by no server.
+        let to = to.parse::<Uri>().map_or_else(|_| "its new way".to_owned(), |uri| uri.shown().to_string());
         output.line(format_args!(
             "`{}` goes to {to}; requests waited for at most {}, {} of it for the old way",
             args.volume,

@@ -1,6 +1,6 @@
 //! TLS between real clients and the real daemon: who may come in, who may not and is told why in the log.
 
-use crate::support::{folder, serve};
+use crate::support::{self, file, folder, secret_file, serve};
 use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::path::{Path, PathBuf};
@@ -357,4 +357,27 @@ fn nbdkit_is_started_anew_under_load_and_clients_hear_nothing_of_it() {
     daemon.wait_for_log("connected again");
     let _ = nbdkit.kill();
     let _ = nbdkit.wait();
+}
+
+#[test]
+fn a_secret_is_not_told_where_a_volume_goes() {
+    const SECRET: &str = "open-the-storage-please";
+    let folder = folder();
+    let at = folder.path().display();
+    let start = |name: &str, volume: String| {
+        let text = format!(
+            "listen = [\"unix:{at}/{name}.sock\"]\nroutes.path = \"{name}.json\"\ncontrol.enabled = false\n\
+             http = {{ listen = \"off\", socket = \"{name}-http.sock\" }}\n[[volume]]\nname = \"db\"\ncache = \"0\"\n{volume}\n"
+        );
+        let path = secret_file(&folder, &format!("{name}.toml"), text);
+        forebay_serve::Daemon::start(forebay_serve::config::Config::read(&path).unwrap()).unwrap()
+    };
+    file(&folder, "disk", vec![0; 1 << 20]);
+    let _storage = start("storage", format!("origin = \"disk\"\nsecret = \"{SECRET}\""));
+    let uri = format!("nbd+unix:///db.{SECRET}?socket={at}/storage.sock");
+    let _proxy = start("proxy", format!("origin = {{ type = \"nbd\", uri = \"{uri}\" }}"));
+    let server = format!("unix:{at}/proxy-http.sock");
+    let told = support::succeed(["route", "db", "--to", &uri, "--server", &server]);
+    let expected = format!("`db` goes to nbd+unix:///db.SECRET?socket={at}/storage.sock; requests waited");
+    assert!(told.starts_with(&expected) && !told.contains(SECRET), "{told}");
 }
