@@ -1,5 +1,6 @@
 //! Certificates, keys and authorities from PEM files, and the rules made of them.
 
+use forebay_units::Bytes;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
@@ -7,6 +8,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme};
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thiserror::Error;
@@ -58,9 +61,23 @@ fn unusable(path: &Path, what: &'static str, error: &PemError) -> TlsFilesError 
     TlsFilesError::File { path: path.to_owned(), what, reason }
 }
 
+/// Longer files are not read (ours): all authorities of a system are some 200 KiB, and a device may have no end.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+
+fn contents(path: &Path, what: &'static str) -> Result<Vec<u8>, TlsFilesError> {
+    let mut contents = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut contents));
+    read.map_err(|error| unusable(path, what, &PemError::Io(error)))?;
+    if contents.len() as u64 > FILE_BYTES_MAX {
+        let reason = format!("it is longer than {}", Bytes(FILE_BYTES_MAX));
+        return Err(TlsFilesError::File { path: path.to_owned(), what, reason });
+    }
+    Ok(contents)
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     const WHAT: &str = "certificate";
-    let chain: Result<Vec<_>, PemError> = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let chain: Result<Vec<_>, PemError> = CertificateDer::pem_slice_iter(&contents(path, WHAT)?).collect();
     match chain {
         Ok(chain) if chain.is_empty() => Err(unusable(path, WHAT, &PemError::NoItemsFound)),
         Ok(chain) => Ok(chain),
@@ -69,7 +86,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesErr
 }
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsFilesError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| unusable(path, "private key", &error))
+    const WHAT: &str = "private key";
+    PrivateKeyDer::from_pem_slice(&contents(path, WHAT)?).map_err(|error| unusable(path, WHAT, &error))
 }
 
 fn authorities(path: &Path) -> Result<RootCertStore, TlsFilesError> {

@@ -238,6 +238,12 @@ fn wrong_files_are_named() {
     let no_key =
         ServerTls::load(&pem("good/server-cert.pem"), &pem("good/server-cert.pem"), None).unwrap_err();
     assert!(matches!(&no_key, TlsFilesError::File { what: "private key", .. }), "{no_key}");
+    // A device may have no end.
+    let endless = ServerTls::load(Path::new("/dev/zero"), &pem("good/server-key.pem"), None).err().unwrap();
+    assert!(
+        endless.to_string().contains("`/dev/zero` holds no usable certificate: it is longer than 16MiB"),
+        "{endless}"
+    );
     let absent = ServerTls::load(&pem("absent.pem"), &pem("good/server-key.pem"), None).unwrap_err();
     assert!(absent.to_string().contains("absent.pem"), "{absent}");
     let other =

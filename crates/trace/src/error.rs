@@ -83,6 +83,16 @@ pub enum TraceError {
         #[source]
         error: io::Error,
     },
+    /// An archive has too many members.
+    #[error(
+        "`{file}`: this tar archive has more than {limit} members; a recording of one file per processor is expected: extract it, and give its members a part at a time"
+    )]
+    ArchiveOfTooMany {
+        /// The source's name.
+        file: String,
+        /// The most that is accepted.
+        limit: usize,
+    },
     /// The members of an archive, which are held in memory, are too large.
     #[error(
         "`{file}`: the members of this tar archive hold more than {limit} bytes, which are kept in memory; extract it and give its members instead"

@@ -37,6 +37,8 @@ pub(crate) struct Plain {
 /// The members of tar archives are held in memory, because per-CPU files must be merged while tar stores them one
 /// behind the other; 1 GiB of them at most.
 const ARCHIVE_BYTES_MAX: u64 = 1 << 30;
+/// And so many (ours): a machine has fewer processors, and each is read through buffers of its own, of some 50 KiB, however short it is.
+const MEMBERS_MAX: usize = 4_096;
 
 /// Compressions inside compressions (a `.gz` member of a `.tar.zst`) are taken off to this depth.
 const ENCODINGS_MAX: u32 = 4;
@@ -145,6 +147,9 @@ fn members(name: &str, read: impl Read, depth: u32) -> Result<Vec<Plain>, TraceE
             return Err(TraceError::ArchiveTooLarge { file: name.to_owned(), limit: ARCHIVE_BYTES_MAX });
         }
         left -= size;
+        if plain.len() >= MEMBERS_MAX {
+            return Err(TraceError::ArchiveOfTooMany { file: name.to_owned(), limit: MEMBERS_MAX });
+        }
         // The size is the archive's claim: grow with what really comes, do not trust it with one allocation.
         let mut content = Vec::new();
         (&mut entry).take(size).read_to_end(&mut content).map_err(corrupt)?;
@@ -322,6 +327,24 @@ mod tests {
         assert_eq!(all[1], ("t.tar.zst:a/sdb.blktrace.1".to_owned(), b"one".to_vec()));
         let error = read_all(Source::new("t.tar", Cursor::new(archive[..514].to_vec()))).unwrap_err();
         assert!(error.contains("corrupt tar stream"), "{error}");
+    }
+
+    #[test]
+    fn an_archive_of_more_members_than_processors_that_any_machine_has_is_refused() {
+        let archive = |members: usize| {
+            let mut builder = tar::Builder::new(Vec::new());
+            for member in 0..members {
+                let mut header = tar::Header::new_ustar();
+                header.set_size(1);
+                header.set_mode(0o644);
+                header.set_cksum();
+                builder.append_data(&mut header, member.to_string(), &b"x"[..]).unwrap();
+            }
+            read_all(Source::new("t.tar", Cursor::new(builder.into_inner().unwrap())))
+        };
+        assert_eq!(archive(MEMBERS_MAX).unwrap().len(), MEMBERS_MAX);
+        let error = archive(MEMBERS_MAX + 1).unwrap_err();
+        assert!(error.contains("more than 4096 members"), "{error}");
     }
 
     #[test]

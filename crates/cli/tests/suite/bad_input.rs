@@ -2,6 +2,7 @@
 
 use crate::support::{args, fail, file, folder, json, msr};
 use serde_json::json;
+use std::io::{Read, Write};
 
 #[test]
 fn malformed_records_name_file_line_found_and_expected() {
@@ -30,6 +31,35 @@ fn malformed_records_name_file_line_found_and_expected() {
         args(&[&"mrc", &"--json", &"--format", &"msr", &"--skip-malformed", &"1", &path]),
     );
     assert_eq!((&mrc["accesses"], &mrc["skipped"]), (&json!(3), &json!(1)));
+}
+
+#[test]
+fn what_servers_say_does_not_steer_the_terminal() {
+    let hostile = "\u{1b}[2J\u{7}gone\u{9b}31m";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = listener.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+        let body = json!({ "error": hostile }).to_string();
+        write!(stream, "HTTP/1.1 500 X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    });
+    let (_, words) = fail(["status", "--once", "--server", &server]);
+    answering.join().unwrap();
+    assert!(words.contains("\u{fffd}[2J\u{fffd}gone\u{fffd}31m"), "{words:?}");
+}
+
+#[test]
+fn what_has_no_end_is_not_read() {
+    for command in [
+        ["serve", "--check", "/dev/zero"],
+        ["control", "--check", "/dev/zero"],
+        ["status", "--token-file", "/dev/zero"],
+    ] {
+        let (_, words) = fail(command);
+        assert!(words.contains("`/dev/zero`") || words.contains("/dev/zero:"), "{words}");
+        assert!(words.contains("too long"), "{words}");
+    }
 }
 
 #[test]

@@ -37,6 +37,7 @@ use forebay_origin::layer::{DelayParameters, ErrorParameters, LogParameters, Rat
 use forebay_origin::{MemoryImage, NbdOriginOptions};
 use forebay_units::{BlockSize, Bytes, Secret};
 use std::fmt;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -443,7 +444,7 @@ impl Config {
 
     fn read_and(path: &Path, looks: Looks) -> Result<Config, ConfigError> {
         let file = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match read_text(path) {
             Ok(text) => {
                 let folder = path.parent().unwrap_or(Path::new(""));
                 let config = file::parse(&file, &text, folder, looks)?;
@@ -530,12 +531,31 @@ impl Config {
     pub fn cautions(&self, path: &Path) -> Vec<String> {
         let mut told = cautions(path, self.uris());
         let place = self.snapshots.as_ref().and_then(|snapshots| snapshot_place::absent(&snapshots.place));
+        let keys = self.key_files().filter_map(|(key, path)| {
+            // A group of those who may (as Debian's `ssl-cert`) is usual.
+            let mode = mode_for_others(path).filter(|mode| mode & 0o007 != 0)?;
+            let path = path.display();
+            Some(format!("`{key}`: everybody on this machine may read the private key in `{path}`: its mode is {mode:04o}, expected 0600 or 0640; chmod o= {path}"))
+        });
+        told.extend(keys);
         told.extend(place.map(|(key, absent)| {
             format!(
                 "`{key}`: {absent}; no snapshot is read or written until it is there, which is tried again"
             )
         }));
         told
+    }
+
+    /// The files of private keys that it names, with the key of each.
+    fn key_files(&self) -> impl Iterator<Item = (String, &Path)> {
+        let own = self.tls.iter().map(|files| ("tls.key".to_owned(), &*files.key));
+        let to_origins = self.volumes.iter().enumerate().filter_map(|(at, volume)| match &volume.origin {
+            OriginConfig::Nbd { tls, .. } => {
+                Some((format!("volume[{at}].origin.key"), &*tls.identity.as_ref()?.1))
+            }
+            _ => None,
+        });
+        own.chain(to_origins)
     }
 
     /// The NBD servers that it names, with the key of each.
@@ -568,6 +588,20 @@ impl Config {
         check::check(self, &mut findings);
         problem::refused(findings)
     }
+}
+
+/// Longer configurations are not read: nobody writes so long a one, and a device may have no end (ours).
+const TEXT_BYTES_MAX: u64 = 16 << 20;
+
+/// The text of a configuration.
+pub(crate) fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        let most = Bytes(TEXT_BYTES_MAX);
+        return Err(std::io::Error::other(format!("it is too long, expected a text of at most {most}")));
+    }
+    Ok(text)
 }
 
 pub(crate) fn is_readable_by_others(path: &Path) -> bool {

@@ -3,7 +3,9 @@
 use super::objective::ObjectiveTable;
 use super::tables::{HostTable, ProviderTable, RouteTable, VolumeTable, parsed, ten_seconds};
 use super::{checking, draining, reading};
-use crate::config::{ConfigError, cautions, mode_for_others, refused, shown_to_others, unreadable};
+use crate::config::{
+    ConfigError, cautions, mode_for_others, read_text, refused, shown_to_others, unreadable,
+};
 use forebay_actuate::api::ApiAddress;
 use forebay_actuate::provision::out_of_reach;
 use forebay_control::host::ApplianceCost;
@@ -56,7 +58,7 @@ impl FleetConfig {
     /// [`ConfigError`] with everything that is wrong.
     pub fn read(path: &Path) -> Result<FleetConfig, ConfigError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| unreadable(&file, &error))?;
+        let text = read_text(path).map_err(|error| unreadable(&file, &error))?;
         // Appliances run elsewhere, and proxies are told paths, too.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let config = reading::parse(&file, &text, absolute.parent().unwrap_or(Path::new("/")))?;

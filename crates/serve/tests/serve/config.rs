@@ -2,6 +2,7 @@
 
 use forebay_appliance::{EngineChoice, ListenerConfig};
 use forebay_serve::config::{CacheConfig, Config, OriginConfig, machine_memory};
+use forebay_serve::fleet::FleetConfig;
 use forebay_units::{Bytes, Nanos};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -573,6 +574,37 @@ fn the_configuration_is_not_written_over() {
         std::fs::write(&path, format!("{HEAD}{VOLUME}{more}\n")).unwrap();
         let error = Config::read(&path).unwrap_err().to_string();
         assert!(error.contains("forebay.toml` is the configuration itself"), "{error}");
+    }
+}
+
+#[test]
+fn a_key_that_everybody_may_read_is_warned_of_and_what_has_no_end_is_not_read() {
+    let folder = folder();
+    let path = folder.path().join("forebay.toml");
+    let certificates = concat!(env!("CARGO_MANIFEST_DIR"), "/../tls/tests/certificates/good");
+    let key = folder.path().join("key.pem");
+    std::fs::copy(format!("{certificates}/server-key.pem"), &key).unwrap();
+    let text = format!(
+        "listen = [\"unix:f.sock\"]\ntls = {{ certificate = \"{certificates}/server-cert.pem\", key = \"key.pem\" }}\n\
+         [[volume]]\nname = \"a\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let told = |mode| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        Config::read(&path).unwrap().cautions(&path)
+    };
+    let cautions = told(0o644);
+    assert!(
+        cautions.len() == 1 && cautions[0].starts_with("`tls.key`: everybody on this machine may read"),
+        "{cautions:?}"
+    );
+    assert!(cautions[0].contains("its mode is 0644, expected 0600 or 0640; chmod o= "), "{cautions:?}");
+    assert_eq!((told(0o640), told(0o600)), (Vec::new(), Vec::new()));
+
+    let endless = Path::new("/dev/zero");
+    let expected = "cannot read the configuration: it is too long, expected a text of at most 16MiB";
+    for error in [Config::read(endless).unwrap_err(), FleetConfig::read(endless).unwrap_err()] {
+        assert!(error.to_string().contains(expected), "{error}");
     }
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod client;
 mod screen;
 
 use super::reserve;
+use crate::document::read_text;
 use crate::failure::{Context, Failure};
 use crate::output::{Output, OutputArgs, bytes, say};
 use client::Server;
@@ -14,7 +15,7 @@ use forebay_serve::status::{
     ControllerState, ControllerStatus, DrainStatus, DrainedWhat, ObjectiveStatus, PlacementStatus,
     PrewarmStatus, Status, VolumeStatus,
 };
-use forebay_units::Secret;
+use forebay_units::{Bytes, Secret};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -53,8 +54,11 @@ impl ServerArgs {
     }
 }
 
+/// Nobody has so long a token (ours).
+const TOKEN_FILE_BYTES_MAX: Bytes = Bytes(1 << 16);
+
 fn token_of(path: &Path) -> Result<Secret, Failure> {
-    let text = std::fs::read_to_string(path).context(format_args!("the token in `{}`", path.display()))?;
+    let text = read_text(path, TOKEN_FILE_BYTES_MAX).context("the token")?;
     let token = Secret::new(text.lines().next().unwrap_or_default());
     token.ok_or_else(|| Failure::new(format!("`{}` holds no token in its first line", path.display())))
 }
