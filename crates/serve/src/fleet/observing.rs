@@ -481,8 +481,10 @@ mod tests {
             }),
             ..interval_of("db", number)
         };
-        let watch =
-            answers(vec![vec![interval_of("db", 1)], vec![sick(2, "down", "the disk is gone", 1.0)]], || {});
+        let watch = answers(
+            vec![vec![interval_of("db", 1)], vec![sick(2, "down", "the disk\u{1b} is gone", 1.0)]],
+            || {},
+        );
         let file = folder.path().join("control.toml");
         let text = format!(
             "socket = \"control.sock\"\nstate = \"state\"\n[[host]]\nname = \"h1\"\nmemory = \"16MiB\"\n[[volume]]\nname = \"db\"\nhome = \"h1\"\n\
@@ -503,7 +505,8 @@ mod tests {
         observer.hear(&config, Nanos::secs(1), &responses, &carriers);
         assert_eq!(told(&observer), ("up".to_owned(), None, 0, 0.0, 0));
         observer.hear(&config, Nanos::secs(2), &responses, &carriers);
-        let gone = "the storage side: the disk is gone";
+        // What steers a terminal is replaced.
+        let gone = "the storage side: the disk\u{fffd} is gone";
         assert_eq!(told(&observer), ("down".to_owned(), Some(gone.to_owned()), 512, 1.0, 0));
         // An appliance has word of it, too, and no memory for its cache; which there is none of any more in the response here.
         let hangs = "the oldest of 3 requests has had no answer for 20s";
