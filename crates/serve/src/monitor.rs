@@ -28,7 +28,7 @@ const EDGES_US: [u64; 20] = [
 /// A histogram whose counts only rise.
 #[derive(Clone, Debug)]
 pub(crate) struct LatencyTotals {
-    /// How many latencies were at most as long as each edge.
+    /// How many latencies were at most as long as each edge, as a judgement of percentiles has it.
     pub(crate) at_most: Vec<u64>,
     pub(crate) count: u64,
     pub(crate) sum_ns: u128,
@@ -485,6 +485,28 @@ pub(crate) mod tests {
         let shares: Vec<Option<f64>> = (0..VERDICTS_MAX).map(|_| window(1, 100).1).collect();
         assert_eq!(shares.last(), Some(&Some(1.0)));
         assert_eq!(monitor.tracks[0].windows, [1 + VERDICTS_MAX as u64, 1, 2]);
+    }
+
+    #[test]
+    fn the_bucket_of_a_bound_counts_what_its_verdict_does() {
+        let bound = Nanos::millis(100);
+        let promise = Objective::percentile_latency(95.0, bound, Operations::Reads).over(Nanos::secs(1));
+        // 100.1 ms are told as longer than 100 ms, and so are 99.9 ms, which lie in the same bucket; 99 ms do not.
+        for (micros, verdict, kept) in [
+            (100_100, Verdict::Nonconforming, 0),
+            (99_900, Verdict::Nonconforming, 0),
+            (99_000, Verdict::Conforming, 100),
+        ] {
+            let mut monitor = monitor(&[promise]);
+            let mut seen = unused();
+            seen.observation.at = seen.observation.interval_started.saturating_add(Nanos::secs(1));
+            seen.observation.counters.reads = 100;
+            seen.observation.latencies.misses = of_latency(Nanos::micros(micros), 100);
+            monitor.take(seen, &RULES);
+            let at = monitor.edges.binary_search(&bound).expect("a bound has an edge");
+            let judged = monitor.tracks[0].last.map(|last| last.verdict);
+            assert_eq!((judged, monitor.latencies.reads.at_most[at]), (Some(verdict), kept), "{micros} us");
+        }
     }
 
     #[test]

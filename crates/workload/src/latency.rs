@@ -94,34 +94,6 @@ impl LatencyHistogram {
         (!self.is_empty()).then(|| Nanos(self.buckets.max()))
     }
 
-    /// How many records are at most `threshold`; the whole bucket that holds the threshold counts.
-    pub fn count_at_most(&self, threshold: Nanos) -> u64 {
-        self.buckets.count_between(0, threshold.0.min(Self::HIGHEST.0))
-    }
-
-    /// For every edge, how many records are at most that long: the `le` buckets of a Prometheus histogram. `edges`
-    /// ascend; the answer has their length. One pass over the counters.
-    ///
-    /// # Panics
-    /// If the edges do not ascend.
-    pub fn cumulative_counts(&self, edges: &[Nanos]) -> Vec<u64> {
-        assert!(edges.is_sorted(), "edges must ascend: {edges:?}");
-        let mut counts = Vec::with_capacity(edges.len());
-        let mut below = 0;
-        let mut recorded = self.buckets.iter_recorded().peekable();
-        for edge in edges {
-            while let Some(bucket) = recorded.peek() {
-                if self.buckets.lowest_equivalent(bucket.value_iterated_to()) > edge.0 {
-                    break;
-                }
-                below += bucket.count_at_value();
-                recorded.next();
-            }
-            counts.push(below);
-        }
-        counts
-    }
-
     /// Forgets everything; keeps the memory.
     pub fn clear(&mut self) {
         self.buckets.reset();
@@ -244,10 +216,10 @@ impl LatencySnapshot {
         None
     }
 
-    /// How many records are at most `threshold`; a bucket counts as soon as the threshold is within 1 % below its end.
+    /// How many records are told as at most `threshold`: as [`LatencySnapshot::percentile`] tells them, so that a percentile is at most a
+    /// threshold if and only if as many records are counted here. Those that are less than 1 % shorter may be told as longer, and are not.
     pub fn count_at_most(&self, threshold: Nanos) -> u64 {
-        let reach = threshold.0.saturating_add(threshold.0 / 128);
-        self.buckets.iter().take_while(|(latency, _)| latency.0 <= reach).map(|(_, count)| count).sum()
+        self.buckets.iter().take_while(|(latency, _)| *latency <= threshold).map(|(_, count)| count).sum()
     }
 
     /// Adds everything that `other` holds.
@@ -313,16 +285,10 @@ mod tests {
         assert_eq!(histogram.mean(), Some(Nanos::micros(50_500)));
         assert!(close(histogram.percentile(99.0).unwrap(), Nanos::millis(99)));
         assert!(close(histogram.percentile(50.0).unwrap(), Nanos::millis(50)));
-        assert_eq!(histogram.count_at_most(Nanos::millis(25)), 25);
-        assert_eq!(
-            histogram.cumulative_counts(&[
-                Nanos::micros(10),
-                Nanos::millis(10),
-                Nanos::millis(50),
-                Nanos::MAX
-            ]),
-            [0, 10, 50, 100]
-        );
+        // 25 ms is told as 25.034751 ms: buckets are 2^17 ns long there, and 25,000,000 / 2^17 is a little less than 191.
+        let at_most = |latency| histogram.snapshot().count_at_most(latency);
+        assert_eq!([25_000_000, 25_034_750, 25_034_751].map(Nanos).map(at_most), [24, 24, 25]);
+        assert_eq!([Nanos::micros(10), Nanos::MAX].map(at_most), [0, 100]);
     }
 
     #[test]
@@ -360,7 +326,7 @@ mod tests {
         assert!(histogram.percentile(1.0).unwrap() <= Nanos::micros(2));
         assert!(close(histogram.max().unwrap(), LatencyHistogram::HIGHEST));
         assert_eq!(histogram.mean(), Some(Nanos(500_000_000_000)));
-        assert_eq!(histogram.count_at_most(Nanos::MAX), 2);
+        assert_eq!(histogram.snapshot().count_at_most(Nanos::MAX), 2);
     }
 
     #[test]
@@ -420,8 +386,28 @@ mod tests {
             let threshold = Nanos(exact.0 + exact.0 / 20 + 2_048);
             let low = all.iter().filter(|&&v| v <= threshold.0 - threshold.0 / 50).count() as u64;
             let high = all.iter().filter(|&&v| v.min(LatencyHistogram::HIGHEST.0) <= threshold.0 + threshold.0 / 50).count() as u64;
-            prop_assert!((low..=high).contains(&merged.count_at_most(threshold)));
             prop_assert!((low..=high).contains(&snapshot.count_at_most(threshold)));
+        }
+
+        /// Whoever counts what is at most a bound, and whoever looks at a percentile, are of one mind on whether that is kept. Edges are
+        /// also those that latencies lie at, and that they are told as.
+        #[test]
+        fn a_share_is_at_most_an_edge_where_its_percentile_is(
+            latencies in prop::collection::vec((0u64..200_000_000, 1u64..50), 1..60),
+            edge in 0u64..200_000_000,
+            near in -3i64..=3,
+            percentile in prop_oneof![Just(50.0), Just(95.0), Just(99.9), Just(100.0), 0.1f64..100.0],
+        ) {
+            let mut histogram = LatencyHistogram::new();
+            latencies.iter().for_each(|&(latency, count)| histogram.record_many(Nanos(latency), count));
+            let snapshot = histogram.snapshot();
+            let latency = latencies[0].0;
+            let told = LatencyHistogram::told(Nanos(latency)).0;
+            for edge in [edge, latency.saturating_add_signed(near), told.saturating_add_signed(near)].map(Nanos) {
+                let is_kept = histogram.percentile(percentile).unwrap() <= edge;
+                let count = snapshot.count_at_most(edge);
+                prop_assert_eq!(count >= nearest_rank(percentile, histogram.count()), is_kept, "{} {}", count, edge);
+            }
         }
     }
 }

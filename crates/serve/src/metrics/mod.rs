@@ -182,7 +182,7 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         name,
         "histogram",
-        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound.",
+        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound. Latencies are rounded up by less than 1 %, as percentiles are that are judged.",
     );
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
