@@ -164,10 +164,10 @@ fn working_set_blocks(locality: &LocalitySnapshot) -> u64 {
 }
 
 impl Monitor {
-    /// The working set, of a volume of such blocks; `None` where locality is not observed.
-    pub(crate) fn working_set_bytes(&self, block_size: BlockSize) -> Option<u64> {
+    /// The working set, of a volume of such blocks; `None` where locality is not observed. One that `is_gone` has none.
+    pub(crate) fn working_set_bytes(&self, block_size: BlockSize, is_gone: bool) -> Option<u64> {
         let locality = self.last.as_ref()?.observation.locality.as_ref()?;
-        Some(working_set_blocks(locality) * block_size.bytes())
+        Some(if is_gone { 0 } else { working_set_blocks(locality) * block_size.bytes() })
     }
 
     /// Of a volume that is looked at every `interval`, as configured.
@@ -242,10 +242,16 @@ impl Monitor {
             (seen.quota_bytes, seen.resident_bytes, seen.held_bytes) = Default::default();
             (seen.requests_in_flight, seen.origin_in_flight, seen.writes_waiting) = Default::default();
             (seen.bookkeeping_bytes, seen.prewarm) = Default::default();
+            (seen.cache.quota_blocks, seen.cache.limit_blocks) = Default::default();
             if let Some(flash) = &mut seen.flash {
                 (flash.quota_bytes, flash.resident_bytes, flash.held_bytes) = Default::default();
                 (flash.buffered_bytes, flash.bookkeeping_bytes, flash.in_flight) = Default::default();
+                if let Some(placing) = &mut flash.placing {
+                    (placing.capacity_chunks, placing.placed_chunks) = Default::default();
+                    (placing.moving_chunks, placing.bytes_per_second) = Default::default();
+                }
             }
+            last.origin_statistics.oldest_in_flight = Nanos::ZERO;
         }
         Some(last)
     }
@@ -423,7 +429,7 @@ pub(crate) mod tests {
             (locality.working_set.current_blocks, locality.working_set.last_blocks) = (3, last_blocks);
             let told = monitor.take(seen.clone(), &RULES);
             assert_eq!((told.zone_blocks, told.zones.len()), (16, 1));
-            let set = monitor.working_set_bytes(BlockSize::DEFAULT);
+            let set = monitor.working_set_bytes(BlockSize::DEFAULT, false);
             (told.zones[0].zone, told.zone_accesses, told.working_set_blocks, set)
         };
         // The one that runs, from half as many accesses on; the working set of a whole one, where there was one.

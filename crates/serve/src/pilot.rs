@@ -135,6 +135,7 @@ impl Pilot {
         let at_unix_ms = unix_ms();
         let mut rows = Vec::new();
         let mut devices = BTreeMap::new();
+        state.utilisation.retain(|volume, _| snapshots.iter().any(|snapshot| snapshot.name == *volume));
         for snapshot in snapshots {
             let Some((index, volume)) = find(&shared.config, &snapshot.name) else { continue };
             let id = VolumeId(index as u32);
@@ -452,7 +453,7 @@ fn row(monitor: &Monitor, volume: &VolumeConfig, at_unix_ms: i64) -> IntervalRow
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),
         conforming_share: worst,
-        working_set_bytes: monitor.working_set_bytes(volume.block_size),
+        working_set_bytes: monitor.working_set_bytes(volume.block_size, false),
     }
 }
 

@@ -185,9 +185,10 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
     let monitor = state.monitors.get(name);
     // Of now; the last interval's where the worker does not answer.
     let now = shared.appliance.observe(name, false).ok();
+    let is_gone = now.is_none() && shared.is_gone(state, name);
     let last = match now {
         Some(_) => None,
-        None => monitor.and_then(|monitor| monitor.last_words(shared.is_gone(state, name))),
+        None => monitor.and_then(|monitor| monitor.last_words(is_gone)),
     };
     let snapshot = now.as_ref().or(last.as_ref());
     let seen = snapshot.map(|snapshot| &snapshot.observation);
@@ -217,7 +218,8 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         let judged = if judged.is_empty() { "conforming".to_owned() } else { judged };
         state_of(judged, &objectives)
     };
-    let interval = monitor.map(|monitor| monitor.interval.clone()).unwrap_or_default();
+    // Nothing is asked of one that is gone.
+    let interval = monitor.filter(|_| !is_gone).map(|monitor| monitor.interval.clone()).unwrap_or_default();
     let block_bytes = config.block_size.bytes();
     VolumeStatus {
         name: name.clone(),
@@ -259,7 +261,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         }),
         placement: seen.and_then(|seen| seen.flash?.placing).map(placement),
         working_set_bytes: monitor
-            .and_then(|monitor| monitor.working_set_bytes(config.block_size))
+            .and_then(|monitor| monitor.working_set_bytes(config.block_size, is_gone))
             .unwrap_or(0),
         errors: seen.map_or(0, |seen| seen.counters.errors),
         prewarm: seen

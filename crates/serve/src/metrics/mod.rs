@@ -71,7 +71,8 @@ fn daemon(text: &mut Text, shared: &Shared, clock_steps: u64) {
 
 fn working_sets(text: &mut Text, shared: &Shared, state: &State) {
     let bytes = shared.config.volumes.iter().filter_map(|volume| {
-        let bytes = state.monitors.get(&volume.name)?.working_set_bytes(volume.block_size)?;
+        let is_gone = shared.is_gone(state, &volume.name);
+        let bytes = state.monitors.get(&volume.name)?.working_set_bytes(volume.block_size, is_gone)?;
         Some((volume.name.as_str(), bytes as f64))
     });
     text.of_volumes(common::WORKING_SET, bytes);

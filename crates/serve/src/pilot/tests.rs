@@ -196,6 +196,31 @@ fn no_counter_goes_back_when_a_volume_is_drained() {
 }
 
 #[test]
+fn of_a_volume_that_is_drained_nothing_of_now_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = start(folder.path(), vec![memory("a")], NEVER);
+    client(&daemon)(1);
+    let mut pilot = Pilot::new();
+    pilot.observe(daemon.shared());
+    daemon.shared().state().utilisation.insert("a".to_owned(), 0.5);
+    let told = || {
+        let volume = daemon.status().volumes.remove(0);
+        let rates = volume.iops + volume.read_bytes_per_s + volume.write_bytes_per_s;
+        let is_idle = rates == 0.0 && volume.read_latency.mean_s.is_none() && volume.hit_ratio.is_none();
+        let name = "forebay_volume_working_set_bytes{volume=\"a\"} ";
+        let text = daemon.metrics();
+        let set = text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned);
+        (volume.state, volume.working_set_bytes, set, is_idle, text.contains("origin_utilisation{"))
+    };
+    let block = 4096;
+    assert_eq!(told(), ("unjudged".to_owned(), block, Some(block.to_string()), false, true));
+    crate::orders::drain(daemon.shared(), "a", b"{\"within_ms\": 50000}").unwrap();
+    pilot.observe(daemon.shared());
+    assert_eq!(told(), ("drained".to_owned(), 0, Some("0".to_owned()), true, false));
+    daemon.shutdown();
+}
+
+#[test]
 fn what_a_drained_volume_had_is_free_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let volume = |name: &str| {
