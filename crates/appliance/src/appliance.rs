@@ -15,6 +15,7 @@ use crate::driver::{
     Acceptor, AcceptorHandle, BoundAddress, FLASH_ALIGNMENT, FLASH_SEGMENT_BYTES, Inbox, Listener,
     ListenerConfig, Message, TlsAcceptor, VolumeFlash, Worker,
 };
+use crate::refusals::RefusedCounts;
 use crate::service::{Directory, DirectoryEntry, Entrance, Lease, NAME_BYTES_MAX, ServiceLimits, new_run};
 use crate::slab::SlabKey;
 use crate::volume::{
@@ -83,10 +84,11 @@ pub struct Appliance {
     acceptor_thread: Option<JoinHandle<()>>,
     listeners: Vec<BoundAddress>,
     connections: Arc<AtomicUsize>,
+    refused: Arc<RefusedCounts>,
     limits: ServiceLimits,
     io: Engine,
     /// Ends after the workers, whose last replies it hands on.
-    _tunnels: Option<Arc<Tunnels>>,
+    tunnels: Option<Arc<Tunnels>>,
 }
 
 impl Appliance {
@@ -115,12 +117,13 @@ impl Appliance {
             acceptor_thread: None,
             listeners: listeners.iter().map(|listener| listener.address.clone()).collect(),
             connections: Arc::default(),
+            refused: Arc::default(),
             limits: config.limits,
             io: match config.io {
                 EngineChoice::Threads => Engine::Threads { reason: "as configured".to_owned() },
                 EngineChoice::Auto | EngineChoice::IoUring => Engine::IoUring,
             },
-            _tunnels: tls.as_ref().map(|tls| tls.tunnels.clone()),
+            tunnels: tls.as_ref().map(|tls| tls.tunnels.clone()),
         };
         for index in 0..config.workers.max(1) {
             let inbox = Arc::new(Inbox::new().map_err(io::Error::from)?);
@@ -156,6 +159,7 @@ impl Appliance {
             inboxes,
             appliance.connections.clone(),
             config.connections_max,
+            appliance.refused.clone(),
             clock,
         )
         .map_err(io::Error::from)?;
@@ -187,6 +191,11 @@ impl Appliance {
     /// Client connections, handshakes included.
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Clients that were sent away before they had a volume, by a word for why; every word, from the start on.
+    pub fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.refused.by_word(self.tunnels.as_ref().map_or(0, |tunnels| tunnels.failed()))
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Directory> {

@@ -28,5 +28,6 @@ pub use driver::{
     remove_stale_socket, trouble_of_flash,
 };
 pub use forebay_ring::{Engine, EngineChoice};
+pub use refusals::Refusals;
 pub use retarget::{RetargetFailure, RetargetOptions, Retargeted};
 pub use service::{Entrance, FenceError, Holder, Lease, RaiseError, ServiceLimits};

@@ -21,13 +21,14 @@ use crate::switch::{self, SwitchError, SwitchRequest, Switched};
 use crate::{listing, loading, metrics, objects, observed, orders, placing, report};
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{DefaultBodyLimit, Path as UrlPath, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
-use axum::serve::Listener;
-use forebay_appliance::{RetargetError, RetargetFailure, SocketFile, remove_stale_socket};
+use axum::serve::IncomingStream;
+use forebay_appliance::{Refusals, RetargetError, RetargetFailure, SocketFile, remove_stale_socket};
 use forebay_units::Secret;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -35,7 +36,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use tokio::sync::oneshot;
 
@@ -100,7 +102,7 @@ impl HttpServer {
         let token = shared.config.http.token.clone();
         let changing = router(Arc::downgrade(shared), true);
         let over_tcp = match token {
-            Some(token) => with_token(changing.clone(), token),
+            Some(token) => with_token(changing.clone(), token, Arc::downgrade(shared)),
             None => router(Arc::downgrade(shared), false),
         };
         HttpServer::start(listeners, over_tcp, changing)
@@ -122,12 +124,17 @@ impl HttpServer {
             let served = runtime.block_on(async {
                 if let Some(listener) = listeners.tcp.take() {
                     let inner = tokio::net::TcpListener::from_std(listener)?;
-                    tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), over_tcp));
+                    let service = over_tcp.into_make_service_with_connect_info::<Peer>();
+                    tokio::spawn(async move {
+                        told(axum::serve(Bounded::new(inner, CONNECTIONS_MAX), service).await);
+                    });
                 }
                 if let Some((file, listener)) = &listeners.unix {
                     let inner = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
                     tracing::debug!(path = %file.path().display(), "HTTP on a unix socket");
-                    tokio::spawn(serve(Bounded::new(inner, CONNECTIONS_MAX), on_socket));
+                    tokio::spawn(async move {
+                        told(axum::serve(Bounded::new(inner, CONNECTIONS_MAX), on_socket).await);
+                    });
                 }
                 let _ = stopped.await;
                 Ok::<(), io::Error>(())
@@ -156,12 +163,19 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve<L: Listener>(listener: L, router: Router)
-where
-    L::Addr: std::fmt::Debug,
-{
-    if let Err(error) = axum::serve(listener, router).await {
+fn told(ended: io::Result<()>) {
+    if let Err(error) = ended {
         tracing::error!(%error, "HTTP ended");
+    }
+}
+
+/// Who asks over TCP.
+#[derive(Clone, Copy)]
+struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Bounded<tokio::net::TcpListener>>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Bounded<tokio::net::TcpListener>>) -> Peer {
+        Peer(*stream.remote_addr())
     }
 }
 
@@ -283,15 +297,19 @@ where
 const ONLY_READ: &str = "over TCP nothing is changed without a token: use the unix socket, `http.socket`, which is its owner's alone, or set `http.token`";
 
 /// Answers only those who show `token`; whether there is a server at all (`/healthz`) is no secret.
-fn with_token(router: Router, token: Secret) -> Router {
-    let token = Arc::new(token);
+fn with_token(router: Router, token: Secret, shared: Weak<Shared>) -> Router {
+    let (token, refusals) = (Arc::new(token), Arc::new(Mutex::new(Refusals::default())));
     router.layer(from_fn(move |request: Request, next: Next| {
-        let token = Arc::clone(&token);
+        let (token, refusals, shared) = (Arc::clone(&token), Arc::clone(&refusals), Weak::clone(&shared));
         async move {
             let shown = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
             let shown = shown.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
             if request.uri().path() == "/healthz" || token.is(shown) {
                 return next.run(request).await;
+            }
+            if let Some(shared) = shared.upgrade() {
+                let peer = request.extensions().get::<ConnectInfo<Peer>>().map(|peer| peer.0.0);
+                tell_no_token(&shared, peer, &refusals);
             }
             let refused = error(
                 StatusCode::UNAUTHORIZED,
@@ -300,6 +318,25 @@ fn with_token(router: Router, token: Secret) -> Router {
             ([(header::WWW_AUTHENTICATE, "Bearer")], refused).into_response()
         }
     }))
+}
+
+/// Counts who showed no token, or a wrong one, and tells the log of the first few; of the others in sums.
+fn tell_no_token(shared: &Arc<Shared>, peer: Option<SocketAddr>, refusals: &Arc<Mutex<Refusals>>) {
+    shared.tokens_refused.fetch_add(1, Ordering::Relaxed);
+    let now = shared.appliance.now();
+    let peer = peer.map(|peer| format!("tcp:{peer}"));
+    let mut told = refusals.lock().unwrap_or_else(PoisonError::into_inner);
+    let was_due = told.due();
+    told.tell(now, peer.as_deref(), "client of HTTP shows no token, or a wrong one; refused", None);
+    if let Some(due) = told.due().filter(|_| was_due.is_none()) {
+        let (refusals, shared) = (Arc::clone(refusals), Arc::downgrade(shared));
+        tokio::spawn(async move {
+            tokio::time::sleep(due.saturating_since(now).into()).await;
+            if let Some(shared) = shared.upgrade() {
+                refusals.lock().unwrap_or_else(PoisonError::into_inner).sum_up(shared.appliance.now());
+            }
+        });
+    }
 }
 
 fn reservation_answer(

@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,6 +60,8 @@ struct Shared {
     new: Mutex<Vec<Tunnel>>,
     ends: AtomicBool,
     open: AtomicUsize,
+    /// Handshakes.
+    failed: AtomicU64,
 }
 
 /// A thread with any number of tunnels. Dropping it closes those whose sockets are still held, and hands on what is left in the others,
@@ -81,6 +83,7 @@ impl Tunnels {
             new: Mutex::default(),
             ends: AtomicBool::new(false),
             open: AtomicUsize::new(0),
+            failed: AtomicU64::new(0),
         });
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&set, &shared.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
@@ -94,6 +97,11 @@ impl Tunnels {
     /// Tunnels that are open, those that still hand on what is left included.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Handshakes that failed so far, but for those of sockets that were dropped before.
+    pub fn failed(&self) -> u64 {
+        self.shared.failed.load(Ordering::Relaxed)
     }
 
     /// Serves TLS on `socket`, a connected one whose peer is about to begin with it. What the peer says then arrives at the socket
@@ -323,7 +331,11 @@ impl Mover {
             return tracing::debug!(peer = tunnel.peer, "TLS connection closed");
         };
         let what = match tunnel.is_handshaking() {
-            true => "TLS handshake failed; disconnected",
+            true => {
+                // Who gave it up itself knows.
+                self.shared.failed.fetch_add(u64::from(!tunnel.is_inner_gone), Ordering::Relaxed);
+                "TLS handshake failed; disconnected"
+            }
             false => "TLS connection broke; disconnected",
         };
         let now = self.now();

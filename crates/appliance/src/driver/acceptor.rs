@@ -8,16 +8,17 @@ use super::inbox::{ConnectionGuard, Inbox, Message};
 use super::socket::{Received, Socket};
 use super::{CROWDED_TIME_MAX, EVENTS_MAX, HANDSHAKE_TIME_MAX, HANDSHAKES_MAX, Listener, RECEIVE_BYTES};
 use crate::clock::Clock;
-use crate::refusals::Refusals;
-use crate::service::{Directory, Output};
+use crate::refusals::{Door, Reason, RefusedCounts};
+use crate::service::{Directory, Output, Refused};
 use crate::slab::{Slab, SlabKey};
-use forebay_nbd::server::{Config, Event, Session, TlsPolicy};
+use forebay_nbd::server::{Config, Event, ProtocolError, Session, TlsPolicy};
 use forebay_tls::{ServerTls, Tunnels};
 use forebay_units::{Nanos, Sparing};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::time::Timespec;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -49,18 +50,30 @@ struct Handshake {
     /// The client asked for TLS: it begins once the answer was sent. Until then nothing of it is received.
     starts_tls: bool,
     requires_tls: bool,
+    /// Why something was refused to it already: who asks a hundred times on a connection was refused once.
+    refused: Vec<Reason>,
 }
 
 impl Handshake {
-    /// Says why a client that did without TLS got nothing.
-    fn note_refusal(&self, now: Nanos, refusals: &mut Refusals) {
-        if self.requires_tls && !self.session.is_tls() {
-            refusals.tell(
-                now,
-                Some(&self.socket.peer),
-                "client left without TLS, which is required here",
-                None,
-            );
+    /// Says why a client does not get what it wants, the first time.
+    fn refuse(
+        &mut self,
+        now: Nanos,
+        door: &mut Door,
+        reason: Reason,
+        why: &str,
+        error: Option<&dyn Display>,
+    ) {
+        if !self.refused.contains(&reason) {
+            self.refused.push(reason);
+            door.refuse(now, reason, &self.socket.peer, why, error);
+        }
+    }
+
+    /// Says why a client that did without TLS, and was told nothing else, got nothing.
+    fn note_refusal(&mut self, now: Nanos, door: &mut Door) {
+        if self.requires_tls && !self.session.is_tls() && self.refused.is_empty() {
+            self.refuse(now, door, Reason::Tls, "client left without TLS, which is required here", None);
         }
     }
 }
@@ -99,7 +112,7 @@ pub(crate) struct Acceptor {
     accept_again_at: Nanos,
     /// Times that the system had no connection to give: ten a second, where the process has no descriptor left.
     unaccepted: Sparing,
-    refusals: Refusals,
+    door: Door,
     handshakes: Slab<Handshake>,
     config: Config,
     tls: Option<TlsAcceptor>,
@@ -122,6 +135,7 @@ impl Acceptor {
         workers: Vec<Arc<Inbox>>,
         connections: Arc<AtomicUsize>,
         connections_max: usize,
+        refused: Arc<RefusedCounts>,
         clock: Clock,
     ) -> rustix::io::Result<Acceptor> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -136,7 +150,7 @@ impl Acceptor {
             accepting: true,
             accept_again_at: Nanos::ZERO,
             unaccepted: Sparing::new(1, ACCEPT_TOLD_EVERY),
-            refusals: Refusals::default(),
+            door: Door::new(refused),
             handshakes: Slab::new(),
             config,
             tls,
@@ -185,7 +199,7 @@ impl Acceptor {
         } else if !self.accepting {
             at = oldest.map(|began| began.saturating_add(CROWDED_TIME_MAX));
         }
-        let at = [at, self.unaccepted.due(), self.refusals.due()].into_iter().flatten().min();
+        let at = [at, self.unaccepted.due(), self.door.due()].into_iter().flatten().min();
         let span = at?.saturating_since(self.clock.now());
         Timespec::try_from(Duration::from(span)).ok()
     }
@@ -206,7 +220,8 @@ impl Acceptor {
             };
             if self.connections.load(Ordering::Relaxed) >= self.connections_max && !self.ends_oldest(now) {
                 let most = format_args!("{} are the most", self.connections_max);
-                self.refusals.tell(now, Some(&socket.peer), "too many connections; refused one", Some(&most));
+                let why = "too many connections; refused one";
+                self.door.refuse(now, Reason::Limit, &socket.peer, why, Some(&most));
                 continue;
             }
             if self.handshakes.len() >= HANDSHAKES_MAX {
@@ -227,6 +242,7 @@ impl Acceptor {
                 is_behind: false,
                 starts_tls: false,
                 requires_tls: tls == TlsPolicy::Required,
+                refused: Vec::new(),
             };
             let key = self.handshakes.insert(handshake);
             let handshake = self.handshakes.get(key).expect("inserted above");
@@ -261,7 +277,7 @@ impl Acceptor {
         let oldest = self.overdue(now).and_then(|key| self.handshakes.remove(key));
         if let Some(handshake) = &oldest {
             let why = "client has not chosen an export, and others wait; disconnected";
-            self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
+            self.door.refuse(now, Reason::Timeout, &handshake.socket.peer, why, None);
         }
         oldest.is_some()
     }
@@ -287,7 +303,7 @@ impl Acceptor {
 
     /// Tells of what was not told one by one, if it is time.
     fn sum_up(&mut self, now: Nanos) {
-        self.refusals.sum_up(now);
+        self.door.sum_up(now);
         if let Some((untold, error)) = self.unaccepted.untold(now) {
             tracing::warn!(
                 error,
@@ -307,7 +323,7 @@ impl Acceptor {
         for key in late {
             if let Some(handshake) = self.handshakes.remove(key) {
                 let why = "client chose no export in time; disconnected";
-                self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
+                self.door.refuse(now, Reason::Timeout, &handshake.socket.peer, why, None);
             }
         }
     }
@@ -324,7 +340,7 @@ impl Acceptor {
             Received::Bytes(count) => handshake.input.extend_from_slice(&self.buffer[..count]),
             Received::Nothing => {}
             Received::End => {
-                handshake.note_refusal(now, &mut self.refusals);
+                handshake.note_refusal(now, &mut self.door);
                 self.handshakes.remove(key);
                 return;
             }
@@ -348,9 +364,10 @@ impl Acceptor {
                         Event::ExportChosen(export) => Step::Chosen(export.name),
                         Event::Disconnect(_) => Step::Over,
                         Event::UpgradeTls => Step::Tls,
+                        Event::ExportRefused { name, is_choice } => Step::Refused(name.to_owned(), is_choice),
                         _ => Step::Next,
                     };
-                    Ok::<_, forebay_nbd::server::ProtocolError>((parsed.consumed, event))
+                    Ok::<_, ProtocolError>((parsed.consumed, event))
                 });
                 match parsed {
                     Ok((count, step)) => {
@@ -360,6 +377,13 @@ impl Acceptor {
                             Step::Next => {}
                             Step::Over => is_over = true,
                             Step::Tls => handshake.starts_tls = true,
+                            Step::Refused(name, is_choice) => {
+                                let Refused { reason, why, of } = directory.refused(&name);
+                                // Who only looks around is refused nothing; but a secret is guessed by any question.
+                                if is_choice || reason == Reason::Secret {
+                                    handshake.refuse(now, &mut self.door, reason, why, Some(&of));
+                                }
+                            }
                             Step::Chosen(name) => {
                                 chosen = directory
                                     .resolve(&name)
@@ -368,9 +392,16 @@ impl Acceptor {
                             }
                         }
                     }
+                    // Its words have the name as it came, with what was shown as a secret.
+                    Err(ProtocolError::UnknownExport { name }) => {
+                        let Refused { reason, why, of } = directory.refused(&name);
+                        handshake.refuse(now, &mut self.door, reason, why, Some(&of));
+                        is_over = true;
+                    }
+                    Err(ProtocolError::TlsRequired) => is_over = true,
                     Err(error) => {
                         let why = "client breaks the protocol; disconnected";
-                        self.refusals.tell(now, Some(&handshake.socket.peer), why, Some(&error));
+                        handshake.refuse(now, &mut self.door, Reason::Protocol, why, Some(&error));
                         is_over = true;
                     }
                 }
@@ -390,11 +421,11 @@ impl Acceptor {
         }
         if handshake.starts_tls && !handshake.input.is_empty() {
             let why = "bytes in the clear behind the request for TLS; disconnected";
-            self.refusals.tell(now, Some(&handshake.socket.peer), why, None);
+            handshake.refuse(now, &mut self.door, Reason::Tls, why, None);
             is_over = true;
         }
         if is_over {
-            handshake.note_refusal(now, &mut self.refusals);
+            handshake.note_refusal(now, &mut self.door);
             self.handshakes.remove(key);
             return;
         }
@@ -467,6 +498,8 @@ enum Step {
     Next,
     Over,
     Tls,
+    /// No such export for this client, and whether it would have been chosen.
+    Refused(String, bool),
     Chosen(String),
 }
 
@@ -526,6 +559,7 @@ mod tests {
             Vec::new(),
             Arc::default(),
             2 * HANDSHAKES_MAX,
+            Arc::default(),
             Clock::start(),
         )
         .unwrap()
@@ -564,10 +598,10 @@ mod tests {
             acceptor.proceed(begin, key);
         }
         assert_eq!(acceptor.handshakes.len(), 0);
-        assert_eq!(acceptor.refusals.due(), Some(begin + minute));
+        assert_eq!(acceptor.door.due(), Some(begin + minute));
         assert!(acceptor.timeout().is_some(), "nobody would sum up");
         acceptor.sum_up(begin + minute);
-        assert_eq!(acceptor.refusals.due(), None);
+        assert_eq!(acceptor.door.due(), None);
         assert_eq!(acceptor.timeout(), None);
     }
 

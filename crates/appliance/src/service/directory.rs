@@ -1,6 +1,7 @@
 //! Which volumes there are, and which worker owns each: asked during handshakes only.
 
-use super::lease::{Entrance, Lease, parse_entrance};
+use super::lease::{Entrance, Holder, Lease, parse_entrance};
+use crate::refusals::Reason;
 use crate::slab::SlabKey;
 use forebay_nbd::server::Exports;
 use forebay_nbd::{ExportInfo, RunId, Succeeds};
@@ -42,6 +43,17 @@ pub(crate) fn new_run() -> RunId {
     RunId(RandomState::new().build_hasher().finish())
 }
 
+/// Of a name that is none of ours as much is said in the log (ours).
+const SAID_CHARS_MAX: usize = 64;
+
+/// Why a name lets nobody in, in words for the log. Nothing of what was shown as a secret is in them.
+pub(crate) struct Refused {
+    pub(crate) reason: Reason,
+    pub(crate) why: &'static str,
+    /// What it was about.
+    pub(crate) of: String,
+}
+
 /// All volumes by name.
 #[derive(Default)]
 pub(crate) struct Directory {
@@ -81,6 +93,53 @@ impl Directory {
     /// The volume that an export's name means, for clients that are let in.
     pub(crate) fn resolve(&self, name: &str) -> Option<(&DirectoryEntry, Entrance)> {
         self.meant(name).filter(|(entry, entrance)| entry.lease.is_none_or(|lease| lease.admits(*entrance)))
+    }
+
+    /// The volume with a secret that a name means, whatever it shows.
+    fn secured(&self, name: &str) -> Option<&DirectoryEntry> {
+        let of = |name: &str| self.entries.get(name).filter(|entry| entry.secret.is_some());
+        let names = [name, parse_entrance(name).0];
+        names.into_iter().find_map(|name| of(name).or_else(|| of(name.rsplit_once('.')?.0)))
+    }
+
+    /// Why [`Directory::resolve`] finds nothing by this name.
+    pub(crate) fn refused(&self, name: &str) -> Refused {
+        if let Some((entry, entrance)) = self.meant(name) {
+            let asked = match entrance {
+                Entrance::Original => "without an epoch".to_owned(),
+                Entrance::Epoch(epoch) => format!("with epoch {epoch}"),
+            };
+            let lease = match entry.lease {
+                Some(Lease { epoch, holder: Holder::Original }) => {
+                    format!("; the original route has it, since epoch {epoch}")
+                }
+                Some(Lease { epoch, holder: Holder::Named }) => format!("; epoch {epoch} has it"),
+                None => String::new(),
+            };
+            return Refused {
+                reason: Reason::Fenced,
+                why: "client is fenced by the volume's lease; refused",
+                of: format!("volume `{}`, asked for {asked}{lease}", entry.export.name),
+            };
+        }
+        if let Some(entry) = self.secured(name) {
+            return Refused {
+                reason: Reason::Secret,
+                why: "client shows no secret, or a wrong one; refused",
+                of: format!("volume `{}`", entry.export.name),
+            };
+        }
+        // Behind a dot there may be a secret, with a mistake in the volume's name; and a secret may stand alone.
+        let said = name.split('.').next().unwrap_or_default();
+        let is_secret = |entry: &DirectoryEntry| entry.secret.as_ref().is_some_and(|secret| secret.is(said));
+        let said = if self.entries.values().any(is_secret) { "" } else { said };
+        let rest = if said.len() < name.len() { ".." } else { "" };
+        let said: String = said.chars().take(SAID_CHARS_MAX).collect();
+        Refused {
+            reason: Reason::Export,
+            why: "client asks for an export that is not here; refused",
+            of: format!("`{}{rest}`", said.escape_debug()),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ mod writers;
 #[cfg(test)]
 mod writers_tests;
 
-pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX, new_run};
+pub(crate) use directory::{Directory, DirectoryEntry, NAME_BYTES_MAX, Refused, new_run};
 pub use hits::SendNow;
 pub use lease::{Entrance, Holder, Lease, RaiseError};
 pub use limits::ServiceLimits;

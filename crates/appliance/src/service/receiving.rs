@@ -187,7 +187,11 @@ impl Service {
                     connection.closing = Some(Closing::InOrder(how));
                     break;
                 }
-                Event::NeedMore | Event::Negotiated | Event::UpgradeTls | Event::ExportChosen(_) => {
+                Event::NeedMore
+                | Event::Negotiated
+                | Event::ExportRefused { .. }
+                | Event::UpgradeTls
+                | Event::ExportChosen(_) => {
                     unreachable!(
                         "handled above, or part of the handshake, which is over before a connection comes here"
                     )

@@ -25,6 +25,7 @@ mod plan;
 mod prewarming;
 mod protocol;
 mod provision;
+mod refused;
 mod replay;
 mod reroute;
 mod restarts;

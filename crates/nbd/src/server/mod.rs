@@ -92,6 +92,13 @@ pub enum Event<'a> {
     NeedMore,
     /// An option was answered; send `output`, call again with the rest.
     Negotiated,
+    /// An option was answered with there being no such export for this client; send `output`, call again with the rest.
+    ExportRefused {
+        /// As the client asked for it: it may show a secret.
+        name: &'a str,
+        /// By the option that would have chosen it; the others only ask about it.
+        is_choice: bool,
+    },
     /// The client was told to start TLS. Send `output`, then run the TLS handshake on the connection and call
     /// [`Session::tls_established`]. Bytes that came in the clear behind the option must not be decrypted or
     /// parsed: whoever put them there was not the client (an injection); drop the connection if there are any.

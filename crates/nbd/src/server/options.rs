@@ -9,6 +9,7 @@ use crate::wire::{
     PAYLOAD_BYTES_PORTABLE, STRING_BYTES_MAX,
 };
 use crate::{ExportInfo, Succeeds, Succession};
+use std::borrow::Cow;
 
 /// What was agreed on so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,11 +48,11 @@ impl Negotiated {
 }
 
 /// How an option that did not choose an export ended.
-enum Answer {
+enum Answer<'d> {
     /// Any reply but the last is already written; this is the last.
     Reply(OptionReply, &'static str),
-    /// The export is kept from this client, and why.
-    Kept(String),
+    /// There is no such export, or it is kept from this client: which, and why.
+    Refused { name: &'d str, reply: OptionReply, message: Cow<'static, str> },
     /// The export was chosen and the last reply written.
     Chosen(ExportInfo),
     /// TLS begins.
@@ -141,9 +142,9 @@ impl Session {
                 say(header.option, reply, message, output);
                 Event::Negotiated
             }
-            Answer::Kept(reason) => {
-                say(header.option, OptionReply::ErrPolicy, &reason, output);
-                Event::Negotiated
+            Answer::Refused { name, reply, message } => {
+                say(header.option, reply, &message, output);
+                Event::ExportRefused { name, is_choice: code == Some(OptionCode::Go) }
             }
             Answer::Chosen(export) => {
                 self.choose(&export);
@@ -183,14 +184,14 @@ impl Session {
     }
 
     /// Answers one whole option.
-    fn answer(
+    fn answer<'d>(
         &mut self,
         number: u32,
         code: Option<OptionCode>,
-        data: &[u8],
+        data: &'d [u8],
         exports: &dyn Exports,
         output: &mut Vec<u8>,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<Answer<'d>, ProtocolError> {
         use OptionReply as Reply;
         let tls_first = self.config.tls == TlsPolicy::Required && !self.negotiated.tls;
         Ok(match code {
@@ -227,7 +228,7 @@ impl Session {
         data: &[u8],
         exports: &dyn Exports,
         output: &mut Vec<u8>,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<Answer<'static>, ProtocolError> {
         let Some(export) = parse_name(data).and_then(|name| exports.find(name)) else {
             let name = String::from_utf8_lossy(&data[..data.len().min(256)]).into_owned();
             return Err(ProtocolError::UnknownExport { name });
@@ -240,7 +241,7 @@ impl Session {
         Ok(Answer::Chosen(export))
     }
 
-    fn answer_start_tls(&mut self, data: &[u8]) -> Answer {
+    fn answer_start_tls(&mut self, data: &[u8]) -> Answer<'static> {
         if self.config.tls == TlsPolicy::Off {
             Answer::Reply(OptionReply::ErrPolicy, "TLS is not configured here")
         } else if self.negotiated.tls {
@@ -252,14 +253,14 @@ impl Session {
         }
     }
 
-    fn answer_go(
+    fn answer_go<'d>(
         &mut self,
         number: u32,
         go: bool,
-        data: &[u8],
+        data: &'d [u8],
         exports: &dyn Exports,
         output: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'d> {
         let Ok(request) = GoRequest::decode(data) else {
             return Answer::Reply(OptionReply::ErrInvalid, "lengths do not fit the option's data");
         };
@@ -296,13 +297,13 @@ impl Session {
         }
     }
 
-    fn answer_succeed(
+    fn answer_succeed<'d>(
         &mut self,
         number: u32,
-        data: &[u8],
+        data: &'d [u8],
         exports: &dyn Exports,
         output: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'d> {
         self.negotiated.succession_export = None;
         let Ok((succession, name)) = Succession::decode(data) else {
             return Answer::Reply(
@@ -324,14 +325,14 @@ impl Session {
         Answer::Reply(OptionReply::Ack, "")
     }
 
-    fn answer_meta_context(
+    fn answer_meta_context<'d>(
         &mut self,
         number: u32,
         set: bool,
-        data: &[u8],
+        data: &'d [u8],
         exports: &dyn Exports,
         output: &mut Vec<u8>,
-    ) -> Answer {
+    ) -> Answer<'d> {
         if set {
             // The option replaces the selection, whatever comes of it.
             self.negotiated.context_export = None;
@@ -368,7 +369,7 @@ impl Session {
     }
 }
 
-fn answer_list(number: u32, data: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Answer {
+fn answer_list(number: u32, data: &[u8], exports: &dyn Exports, output: &mut Vec<u8>) -> Answer<'static> {
     if !data.is_empty() {
         return Answer::Reply(OptionReply::ErrInvalid, "this option has no data");
     }
@@ -393,16 +394,19 @@ fn parse_name(bytes: &[u8]) -> Option<&str> {
     std::str::from_utf8(bytes).ok()
 }
 
-fn find(name: &[u8], exports: &dyn Exports) -> Result<ExportInfo, Answer> {
+fn find<'d>(name: &'d [u8], exports: &dyn Exports) -> Result<ExportInfo, Answer<'d>> {
     if name.len() > STRING_BYTES_MAX {
         return Err(Answer::Reply(OptionReply::ErrTooBig, "an export name has at most 4096 bytes"));
     }
     let Some(name) = parse_name(name) else {
         return Err(Answer::Reply(OptionReply::ErrInvalid, "an export name is UTF-8 without NUL"));
     };
-    exports.find(name).ok_or_else(|| match exports.refusal(name) {
-        Some(reason) => Answer::Kept(reason),
-        None => Answer::Reply(OptionReply::ErrUnknown, "there is no such export"),
+    exports.find(name).ok_or_else(|| {
+        let (reply, message) = match exports.refusal(name) {
+            Some(reason) => (OptionReply::ErrPolicy, reason.into()),
+            None => (OptionReply::ErrUnknown, "there is no such export".into()),
+        };
+        Answer::Refused { name, reply, message }
     })
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) shop: OriginShop,
     pub(crate) snapshot_store: Option<PatientStore>,
     pub(crate) snapshot_counters: SnapshotCounters,
+    /// Requests over HTTP that showed no token, or a wrong one.
+    pub(crate) tokens_refused: AtomicU64,
     /// Since when the daemon ends.
     stopping: Mutex<Option<Instant>>,
     wake: Condvar,

@@ -161,6 +161,7 @@ impl Daemon {
             shop,
             snapshot_store,
             snapshot_counters: SnapshotCounters::default(),
+            tokens_refused: AtomicU64::new(0),
             switch: Switch::new(enabled),
             steps: AtomicU64::new(0),
             state: Mutex::new(State { decisions: earlier.into(), absent, ..State::default() }),

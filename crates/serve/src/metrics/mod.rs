@@ -67,6 +67,16 @@ fn daemon(text: &mut Text, shared: &Shared, clock_steps: u64) {
     common::process(text, shared.started_unix_ms, clock_steps);
     let connections = shared.appliance.connections() as f64;
     text.single("forebay_connections", "gauge", "Client connections, handshakes included.", connections);
+    let name = "forebay_connections_refused_total";
+    text.family(
+        name,
+        "counter",
+        "Clients sent away before they had a volume, by reason; under `token` requests over HTTP without the token.",
+    );
+    let tokens = ("token", shared.tokens_refused.load(Ordering::Relaxed));
+    for (reason, count) in shared.appliance.refused().into_iter().chain([tokens]) {
+        text.sample(name, &[("reason", reason)], count as f64);
+    }
 }
 
 fn working_sets(text: &mut Text, shared: &Shared, state: &State) {

@@ -116,7 +116,7 @@ impl World {
                         ServerEvent::NeedMore => break,
                         ServerEvent::ExportChosen(export) => chosen = Some(export.name),
                         ServerEvent::Disconnect(_) => is_over = true,
-                        ServerEvent::Negotiated => {}
+                        ServerEvent::Negotiated | ServerEvent::ExportRefused { .. } => {}
                         event => panic!("the handshake yields {event:?}"),
                     }
                 }
