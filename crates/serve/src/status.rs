@@ -296,7 +296,7 @@ pub struct VolumeStatus {
     pub read_latency: LatencyStatus,
     /// Latencies of writes in the last interval.
     pub write_latency: LatencyStatus,
-    /// Share of the reads of the last interval that the cache alone answered; absent without reads.
+    /// Share of the reads of the last interval that the cache in memory alone answered; absent without reads.
     pub hit_ratio: Option<f64>,
     /// What its cache may hold.
     pub quota_bytes: u64,

@@ -291,7 +291,7 @@ pub const KEYS: &[Key] = &[
 
     key("history", "path", "path", "none: nothing is kept", "a local file system", "The database; made if it is not there. One daemon's alone: of two, each writes over what the other remembers of peaks (`PATH.past`), and what they decide of volumes of one name is told as if of one. A `PATH.past` that a start cannot recall becomes `PATH.past.bad`, in the place of an earlier one: mended, or a copy of before, it is recalled by the next start from its old place."),
     key("history", "retention", SPAN, "`\"7d\"`", "`1m` to `3650d`", "Older intervals and decisions are deleted."),
-    key("history", "rows_max", "rows", "`2000000`", "1000 to 1000000000", "Intervals kept at most, whatever their age: some 250 bytes each."),
+    key("history", "rows_max", "rows", "`2000000`", "1000 to 1000000000", "Intervals kept at most, whatever their age: some 250 bytes each; and decisions as many."),
 
     key("snapshots", "directory", "path", "this, `origin` or `database` is required", "a folder, which hosts may share", "Where they are, some bytes per cached block at most. A host finds those of another if both name volume and origin alike."),
     key("snapshots", "origin", "path, NBD URI or table", "or this", "a file, a block device or an export that no volume serves", "Where they are, in a range that is reserved for them and was zeros when it was: what is neither zero nor theirs is left as it is. Written as a volume's `origin`."),
@@ -314,8 +314,8 @@ pub const KEYS: &[Key] = &[
 
     key("limits", "workers", "threads", "`0`: one per core, at most 4", "0 to 64", "Threads that serve volumes."),
     key("limits", "connections", "connections", "`4096`", "1 to 65536", "Clients at once; more are refused. Each takes an open file (three over TLS), of which the daemon takes as many as the system allows (`ulimit -Hn`, systemd's `LimitNOFILE`); where that is too few, fewer clients are let in, and a start says so."),
-    key("limits", "requests_per_connection", "requests", "`256`", "1 to 65536", "In flight per connection; above it, its client is not read."),
-    key("limits", "output_per_connection", SIZE, "`\"256KiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read."),
+    key("limits", "requests_per_connection", "requests", "`256`", "1 to 65536", "In flight per connection; above it, its client is not read: what it sent waits in its socket, outside of all latencies and unseen by objectives, which begin when a request was read."),
+    key("limits", "output_per_connection", SIZE, "`\"256KiB\"`", "`64KiB` to `1GiB`", "Replies that a client has not taken; above it, it is not read, and what it sent waits likewise."),
     key("limits", "held_per_worker", SIZE, "`\"1GiB\"`", "`64MiB` to the machine's memory", "Data of requests and replies of all clients of a worker."),
     key("limits", "stalled_client", SPAN, "`\"30s\"`", "`1s` to `1d`", "Who takes nothing of its replies for so long is disconnected while memory is short."),
     key("limits", "requests_per_volume", "requests", "`4096`", "1 to 65536", "In flight per volume; above it, its clients are not read."),

@@ -240,7 +240,7 @@ fn rates(text: &mut Text, volumes: &[Volume<'_>]) {
             }
         }
     }
-    let help = "Share of the reads of the last interval that the cache alone answered.";
+    let help = "Share of the reads of the last interval that the cache in memory alone answered.";
     gauge(text, known, ("forebay_volume_hit_ratio", help), |(volume, _)| volume.hit_ratio);
     gauge(text, known, common::WORKING_SET, |(volume, _)| Some(volume.working_set_bytes as f64));
 }

@@ -136,7 +136,7 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     gauge(("forebay_volume_requests_in_flight", "Client requests in flight."), &|volume| {
         volume.observation.requests_in_flight as f64
     });
-    text.family("forebay_volume_requests_total", "counter", "Client requests that arrived, by operation.");
+    text.family("forebay_volume_requests_total", "counter", "Client requests that arrived, by operation; trims and zeroes are no writes here, though they are among the latencies of writes.");
     for (volume, _) in volumes {
         let seen = &volume.observation.counters;
         for (op, count) in [
@@ -193,7 +193,7 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         name,
         "histogram",
-        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound. Latencies are rounded up by less than 1 %, as percentiles are that are judged.",
+        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound. Latencies are rounded up by less than 1 %, as percentiles are that are judged. Under write are trims and zeroes, too; flushes are nowhere.",
     );
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
@@ -206,7 +206,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         "forebay_cache_requests_total",
         "counter",
-        "Read requests, by whether the cache alone answered all of it.",
+        "Read requests, by whether the cache in memory alone answered all of it; what flash answers is a miss here, see forebay_flash_lookups_total.",
     );
     for (volume, _) in volumes {
         let seen = &volume.observation.counters;
@@ -219,7 +219,7 @@ fn caches(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         "forebay_cache_lookups_total",
         "counter",
-        "Blocks that reads asked for, by what the cache had; bypass: it was not looked at, because the volume had no cache.",
+        "Blocks that reads asked for, by what the cache in memory had; bypass: it was not looked at, because the volume had no cache.",
     );
     for (volume, _) in volumes {
         let seen = &volume.observation.cache;
