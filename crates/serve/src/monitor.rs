@@ -53,6 +53,7 @@ impl LatencyTotals {
 pub(crate) struct Latencies {
     pub(crate) reads: LatencyTotals,
     pub(crate) writes: LatencyTotals,
+    pub(crate) flushes: LatencyTotals,
     pub(crate) origin: LatencyTotals,
 }
 
@@ -123,6 +124,7 @@ pub(crate) struct Interval {
     /// Reads, hits and misses together.
     pub(crate) read_latency: LatencySnapshot,
     pub(crate) write_latency: LatencySnapshot,
+    pub(crate) flush_latency: LatencySnapshot,
     /// Share of the reads that the cache alone answered; absent without reads.
     pub(crate) hit_ratio: Option<f64>,
 }
@@ -183,7 +185,12 @@ impl Monitor {
         Monitor {
             id,
             edges,
-            latencies: Latencies { reads: totals.clone(), writes: totals.clone(), origin: totals },
+            latencies: Latencies {
+                reads: totals.clone(),
+                writes: totals.clone(),
+                flushes: totals.clone(),
+                origin: totals,
+            },
             tracks: (objectives.iter())
                 .map(|objective| Track::new(objective.in_whole(interval), None))
                 .collect(),
@@ -280,6 +287,7 @@ impl Monitor {
             errors: since(|c| c.errors),
             read_latency,
             write_latency: seen.latencies.writes.clone(),
+            flush_latency: seen.latencies.flushes.clone(),
             hit_ratio: (reads_done > 0).then(|| seen.latencies.hits.count() as f64 / reads_done as f64),
         };
         let hit = Some(&seen.latencies.hits)
@@ -345,6 +353,7 @@ fn add_latencies(latencies: &mut Latencies, edges: &[Nanos], snapshot: &VolumeSn
     latencies.reads.add(edges, &seen.hits);
     latencies.reads.add(edges, &seen.misses);
     latencies.writes.add(edges, &seen.writes);
+    latencies.flushes.add(edges, &seen.flushes);
     latencies.origin.add(edges, &seen.origin);
 }
 

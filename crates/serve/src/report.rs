@@ -245,6 +245,7 @@ fn volume(shared: &Shared, state: &State, config: &VolumeConfig) -> VolumeStatus
         write_size: SizeStatus::of(interval.bytes_written, &interval.write_sizes, interval.writes),
         read_latency: latency(&interval.read_latency),
         write_latency: latency(&interval.write_latency),
+        flush_latency: latency(&interval.flush_latency),
         hit_ratio: interval.hit_ratio,
         quota_bytes: seen.map_or(0, |seen| seen.quota_bytes.get()),
         used_bytes: seen.map_or(0, |seen| seen.resident_bytes.get()),

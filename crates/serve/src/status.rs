@@ -296,6 +296,9 @@ pub struct VolumeStatus {
     pub read_latency: LatencyStatus,
     /// Latencies of writes in the last interval.
     pub write_latency: LatencyStatus,
+    /// Latencies of flushes in the last interval: no objective is of them.
+    #[serde(default)]
+    pub flush_latency: LatencyStatus,
     /// Share of the reads of the last interval that the cache in memory alone answered; absent without reads.
     pub hit_ratio: Option<f64>,
     /// What its cache may hold.

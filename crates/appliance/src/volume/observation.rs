@@ -86,6 +86,8 @@ pub struct Latencies {
     pub misses: LatencySnapshot,
     /// Writes, trims and zeroes, likewise.
     pub writes: LatencySnapshot,
+    /// Flushes, likewise.
+    pub flushes: LatencySnapshot,
     /// Requests to the origin: from submission to completion.
     pub origin: LatencySnapshot,
 }
@@ -205,6 +207,8 @@ pub(crate) struct Observer {
     pub(crate) hits: LatencyHistogram,
     pub(crate) misses: LatencyHistogram,
     pub(crate) writes: LatencyHistogram,
+    /// Made with the first flush: clients of many volumes ask for none.
+    flushes: Option<LatencyHistogram>,
     pub(crate) origin: LatencyHistogram,
     pub(crate) interval_started: Nanos,
     /// Where the last reads ended, oldest next.
@@ -227,6 +231,7 @@ impl Observer {
             hits: LatencyHistogram::new(),
             misses: LatencyHistogram::new(),
             writes: LatencyHistogram::new(),
+            flushes: None,
             origin: LatencyHistogram::new(),
             interval_started: now,
             read_ends: [u64::MAX; READ_ENDS],
@@ -272,6 +277,11 @@ impl Observer {
             false => self.writes.record(latency),
         }
         self.waited(latency);
+    }
+
+    /// A flush succeeded after `latency`. It is no request that waits: whom that counts asks for data.
+    pub(crate) fn flushed(&mut self, latency: Nanos) {
+        self.flushes.get_or_insert_with(LatencyHistogram::new).record(latency);
     }
 
     fn waited(&mut self, latency: Nanos) {
@@ -320,6 +330,7 @@ impl Observer {
             hits: self.hits.snapshot(),
             misses: self.misses.snapshot(),
             writes: self.writes.snapshot(),
+            flushes: self.flushes.as_ref().map(LatencyHistogram::snapshot).unwrap_or_default(),
             origin: self.origin.snapshot(),
         }
     }
@@ -328,6 +339,7 @@ impl Observer {
         self.hits.clear();
         self.misses.clear();
         self.writes.clear();
+        self.flushes.iter_mut().for_each(LatencyHistogram::clear);
         self.origin.clear();
         self.interval_started = now;
         self.outstanding_max = outstanding;

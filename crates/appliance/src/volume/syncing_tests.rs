@@ -2,7 +2,7 @@
 
 use super::tests::{complete, fail, machine, machine_with, replies, submissions};
 use super::*;
-use forebay_origin::{OriginError, OriginRequest};
+use forebay_origin::{OriginCompletion, OriginError, OriginRequest};
 use forebay_units::Nanos;
 use std::sync::mpsc::channel;
 
@@ -37,6 +37,34 @@ fn a_flush_that_overtakes_the_failure_of_another_fails_as_well() {
         complete(&mut machine, &next[0], 0);
         assert_eq!(replies(&mut machine), [(2, Ok(vec![]))]);
     }
+}
+
+/// From when the client asked to when it is told, which may be when another flush has ended.
+#[test]
+fn flushes_that_succeed_have_a_latency_and_count_for_nothing_else() {
+    let mut machine = machine(10);
+    let mut ask_at = |at, tag| {
+        machine.request(Nanos::millis(at), RequestTag(tag), ClientOperation::Flush);
+        submissions(&mut machine).remove(0)
+    };
+    let [first, second, third] = [(0, 0), (100, 1), (150, 2)].map(|(at, tag)| ask_at(at, tag));
+    let mut end_at = |at, request: &OriginRequest, result| {
+        machine.complete(Nanos::millis(at), OriginCompletion { id: request.id, result });
+        machine.take_replies(&mut Vec::new());
+        machine.observe(Nanos::millis(at), false)
+    };
+    // The first was there as well: it may be told of a loss.
+    assert_eq!(end_at(200, &second, Ok(Vec::new())).latencies.flushes.count(), 0);
+    assert_eq!(end_at(300, &first, Ok(Vec::new())).latencies.flushes.count(), 0, "so may the third");
+    let seen = end_at(400, &third, Ok(Vec::new()));
+    let flushes = &seen.latencies.flushes;
+    assert_eq!((flushes.count(), flushes.sum_ns()), (3, 950_000_000), "400, 300 and 250 ms");
+    assert_eq!((seen.latencies.writes.count(), seen.counters.waits), (0, 0));
+
+    // A failure is fast or slow, and no latency.
+    let failed = ask(&mut machine, 3);
+    fail(&mut machine, &failed[0], full());
+    assert_eq!(machine.observe(Nanos::millis(500), false).latencies.flushes.count(), 3);
 }
 
 #[test]

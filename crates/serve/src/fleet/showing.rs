@@ -284,6 +284,7 @@ fn volume_status(
             .unwrap_or_default(),
         read_latency: of_means(latency(&reads), |table| &table.read_buckets),
         write_latency: of_means(latency(&writes), |table| &table.write_buckets),
+        flush_latency: LatencyStatus::default(),
         quota_bytes,
         used_bytes: seen.map_or(0, |seen| seen.cache.used_blocks * block_bytes),
         refused_bytes: health.iter().map(|of| of.refused_bytes).sum::<u64>().min(quota_bytes),

@@ -193,12 +193,18 @@ fn per_volume(text: &mut Text, volumes: &Volumes<'_>) {
     text.family(
         name,
         "histogram",
-        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound. Latencies are rounded up by less than 1 %, as percentiles are that are judged. Under write are trims and zeroes, too; flushes are nowhere.",
+        "From the arrival of a client's request to its reply, unless that is an error; an edge at each objective's bound. Latencies are rounded up by less than 1 %, as percentiles are that are judged. Under write are trims and zeroes, too.",
     );
     for (volume, monitor) in volumes {
         let latencies = monitor.latencies_with(volume);
         text.latencies(name, &[("volume", &volume.name), ("op", "read")], &monitor.edges, &latencies.reads);
         text.latencies(name, &[("volume", &volume.name), ("op", "write")], &monitor.edges, &latencies.writes);
+        text.latencies(
+            name,
+            &[("volume", &volume.name), ("op", "flush")],
+            &monitor.edges,
+            &latencies.flushes,
+        );
     }
 }
 

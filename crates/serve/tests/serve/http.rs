@@ -144,6 +144,7 @@ fn metrics_are_valid_reconcile_and_rise() {
     assert_eq!(["write", "flush", "trim"].map(|op| of_op("requests_total", op)), [1.0, 1.0, 0.0]);
     let bytes = ["read", "write"].map(|op| of_op("request_bytes_total", op));
     assert_eq!(bytes, [300.0 * 8192.0, 4096.0]);
+    assert_eq!(of_op("request_duration_seconds_count", "flush"), 1.0);
     // One after the other, they took no longer than all of it.
     let seconds = of_op("request_duration_seconds_sum", "read");
     assert!(seconds > 0.0 && seconds <= took.as_secs_f64(), "{seconds} of {took:?}");

@@ -100,6 +100,7 @@ enum Kind {
     Part(WritePart),
     Flush {
         tag: RequestTag,
+        started: Nanos,
     },
     Status {
         tag: RequestTag,
@@ -348,7 +349,7 @@ impl VolumeMachine {
                 }
                 // Every write that was acknowledged is complete at the origin, so nothing has to be waited for.
                 self.flushes += 1;
-                self.enqueue(Kind::Flush { tag });
+                self.enqueue(Kind::Flush { tag, started: now });
             }
             ClientOperation::Cache { range } => {
                 counters.cache_requests += 1;
@@ -482,9 +483,9 @@ impl VolumeMachine {
         self.observer.origin.record(now.saturating_since(entry.submitted_at));
         self.observer.counters.origin_errors += u64::from(completion.result.is_err());
         if entry.kind.is_flush() {
-            return self.flush_ended(entry, completion.result);
+            return self.flush_ended(now, entry, completion.result);
         }
-        self.forced_ended(&entry, &completion.result);
+        self.forced_ended(now, &entry, &completion.result);
         match entry.kind {
             Kind::Fill(fill) => {
                 if completion.result.is_ok() {

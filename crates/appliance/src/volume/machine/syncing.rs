@@ -4,6 +4,7 @@ use super::super::request::{Errno, Reply};
 use super::ending::LastFlush;
 use super::{HoldError, InFlight, Kind, VolumeMachine};
 use forebay_origin::OriginError;
+use forebay_units::Nanos;
 
 /// The error of a flush of which a client has yet to hear.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,7 @@ impl VolumeMachine {
     }
 
     /// A flush ended at the origin.
-    pub(super) fn flush_ended(&mut self, entry: InFlight, result: Result<Vec<u8>, OriginError>) {
+    pub(super) fn flush_ended(&mut self, now: Nanos, entry: InFlight, result: Result<Vec<u8>, OriginError>) {
         let number = entry.flush.expect("it was sent");
         match result.map_err(FlushFailure::from) {
             Ok(_) => self.overlapping.succeed(number, entry.failures_seen, entry.kind),
@@ -70,14 +71,19 @@ impl VolumeMachine {
                 } else {
                     self.overlapping.end(number);
                 }
-                self.tell_flushed(entry.kind, Err(failure));
+                self.tell_flushed(now, entry.kind, Err(failure));
             }
         }
-        self.tell_overlapping();
+        self.tell_overlapping(now);
     }
 
     /// A change ended that was to be on stable storage with that: what the origin says of it may be its word of other changes.
-    pub(super) fn forced_ended(&mut self, entry: &InFlight, result: &Result<Vec<u8>, OriginError>) {
+    pub(super) fn forced_ended(
+        &mut self,
+        now: Nanos,
+        entry: &InFlight,
+        result: &Result<Vec<u8>, OriginError>,
+    ) {
         let Some(number) = entry.flush else { return };
         match result {
             Err(error @ OriginError::Failed { .. }) if error.errno() == Errno::IO.0 => {
@@ -85,25 +91,28 @@ impl VolumeMachine {
             }
             _ => self.overlapping.end(number),
         }
-        self.tell_overlapping();
+        self.tell_overlapping(now);
     }
 
     /// Tells those of their success, or not, who have waited for others.
-    fn tell_overlapping(&mut self) {
+    fn tell_overlapping(&mut self, now: Nanos) {
         while let Some((kind, told)) = self.overlapping.take_told() {
-            self.tell_flushed(kind, told.map_err(FlushFailure::of_another));
+            self.tell_flushed(now, kind, told.map_err(FlushFailure::of_another));
         }
     }
 
-    fn tell_flushed(&mut self, kind: Kind, result: Result<(), FlushFailure>) {
+    fn tell_flushed(&mut self, now: Nanos, kind: Kind, result: Result<(), FlushFailure>) {
         match kind {
-            Kind::Flush { tag } => {
+            Kind::Flush { tag, started } => {
                 self.flushes -= 1;
                 let owed = self.owed_flush_error.take();
                 let is_new = result.as_ref().is_err_and(|failure| failure.is_said_once);
                 let told_before = owed.filter(|_| !is_new).map_or(0, |owed| owed.told_before);
                 let result = result.map(|()| Vec::new()).map_err(|failure| failure.errno);
                 let reply = Reply::new(tag, owed.map_or(result, |owed| Err(owed.errno)));
+                if reply.result.is_ok() {
+                    self.observer.flushed(now.saturating_since(started));
+                }
                 self.reply(Reply { is_said_once: is_new || owed.is_some(), told_before, ..reply });
             }
             Kind::HoldFlush { told } => {

@@ -327,6 +327,9 @@ fn snapshots(status: &Status) -> Option<String> {
     Some(format!("snapshots `{}`: {} taken, {} used{refused}", kept.directory, kept.taken, kept.used))
 }
 
+/// Flushes that take so long are told of (ours).
+const SLOW_FLUSH_S: f64 = 0.1;
+
 /// What a person should look after, in a line each.
 pub(super) fn troubles(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
@@ -363,6 +366,10 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         ));
     }
     for volume in &status.volumes {
+        if let Some(mean_s) = volume.flush_latency.mean_s.filter(|mean_s| *mean_s >= SLOW_FLUSH_S) {
+            let mean = span(mean_s);
+            lines.push(format!("! flushes of `{}` took {mean} on average in the last interval", volume.name));
+        }
         match (&volume.origin.reason, &*volume.origin.state) {
             (Some(reason), "unknown") => {
                 lines.push(format!("! how `{}` does is not known: {reason}", volume.name));
@@ -485,6 +492,21 @@ mod tests {
         assert!(headline(&status).ends_with(" used; 2 clients"), "{}", headline(&status));
         status.listen.clear();
         assert!(headline(&status).ends_with(" used"), "{}", headline(&status));
+    }
+
+    #[test]
+    fn flushes_that_take_long_are_told_of() {
+        let mut status: Status = serde_json::from_str(include_str!("status-example.json")).unwrap();
+        let told = |status: &Status| -> Vec<String> {
+            troubles(status).into_iter().filter(|line| line.contains("flushes")).collect()
+        };
+        assert!(told(&status).is_empty(), "none was asked for");
+        status.volumes[0].flush_latency.mean_s = Some(0.0999);
+        assert!(told(&status).is_empty());
+        status.volumes[0].flush_latency.mean_s = Some(0.25);
+        let name = &status.volumes[0].name;
+        let expected = format!("! flushes of `{name}` took 250.00 ms on average in the last interval");
+        assert_eq!(told(&status), [expected]);
     }
 
     #[test]
