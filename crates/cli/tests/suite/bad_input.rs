@@ -1,6 +1,6 @@
 //! What is wrong with the input is said with file, place, what was found and what was expected, and nothing is printed.
 
-use crate::support::{args, fail, file, folder, json, msr};
+use crate::support::{args, fail, file, folder, json, msr, succeed};
 use serde_json::json;
 use std::io::{Read, Write};
 
@@ -36,17 +36,29 @@ fn malformed_records_name_file_line_found_and_expected() {
 #[test]
 fn what_servers_say_does_not_steer_the_terminal() {
     let hostile = "\u{1b}[2J\u{7}gone\u{9b}31m";
+    let shown = "\u{fffd}[2J\u{fffd}gone\u{fffd}31m";
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = listener.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
-        let body = json!({ "error": hostile }).to_string();
-        write!(stream, "HTTP/1.1 500 X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        let mut status: serde_json::Value =
+            serde_json::from_str(include_str!("../../src/commands/status/status-example.json")).unwrap();
+        (status["version"], status["volumes"][0]["origin"]["reason"]) = (hostile.into(), hostile.into());
+        for (code, body) in [(500, json!({ "error": hostile })), (200, status)] {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 4_096]).unwrap() > 0);
+            let body = body.to_string();
+            write!(stream, "HTTP/1.1 {code} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+        }
     });
     let (_, words) = fail(["status", "--once", "--server", &server]);
+    assert!(words.contains(shown), "{words:?}");
+    let words = succeed(["status", "--once", "--server", &server]);
     answering.join().unwrap();
-    assert!(words.contains("\u{fffd}[2J\u{fffd}gone\u{fffd}31m"), "{words:?}");
+    assert!(
+        words.starts_with(&format!("forebay {shown}, up")) && words.matches(shown).count() == 2,
+        "{words:?}"
+    );
+    assert!(!words.contains(['\u{1b}', '\u{7}', '\u{9b}']), "{words:?}");
 }
 
 #[test]
