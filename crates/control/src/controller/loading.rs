@@ -3,7 +3,6 @@
 use super::Controller;
 use super::ordering::Order;
 use super::scenes::Scenes;
-use super::volume::Volume;
 use crate::decision::{Action, DecisionKind, Fact, StepOutcome};
 use crate::feedback::fill_intervals;
 use crate::foresight::Peak;
@@ -42,14 +41,11 @@ impl Controller {
     ) -> f64 {
         let &Order { id, before, blocks, utilisation } = order;
         let volume = &self.volumes[&id];
-        let interval_s = observation.interval.as_secs_f64().max(1e-9);
-        let by_misses = volume.recent(self.config.recent_intervals).miss_rate * interval_s;
         if blocks > before {
             let warmup = observed.map(|observed| self.warm_up(id, observed, blocks, utilisation));
             let rate = warmup
                 .map(|warmup| self.tell_warm_up(observation.at, id, warmup, "in the last peak", outcome));
-            let loaded = |rate: u64| rate as f64 * interval_s / volume.block_bytes() as f64;
-            return rate.map_or(by_misses, |rate| by_misses.max(loaded(rate)));
+            return self.filled_per_interval(id, rate.unwrap_or(0));
         }
         if observed.is_some_and(|observed| observed.cache.prewarming) && blocks == 0 {
             outcome.actions.push(Action::CancelPrewarm { volume: id });
@@ -57,7 +53,14 @@ impl Controller {
             let stopped = DecisionKind::PrewarmCancelled;
             outcome.decisions.push(self.decision(observation.at, id, stopped, summary, Vec::new()));
         }
-        by_misses
+        self.filled_per_interval(id, 0)
+    }
+
+    /// The blocks that come into a cache in an interval, by misses or by loading at so many bytes per second, whatever is more.
+    fn filled_per_interval(&self, id: VolumeId, bytes_per_second: u64) -> f64 {
+        let volume = &self.volumes[&id];
+        let missed = volume.recent(self.config.recent_intervals).miss_rate * self.interval_s;
+        missed.max(bytes_per_second as f64 * self.interval_s / volume.block_bytes() as f64)
     }
 
     /// What to load into a volume's cache that grows to so many `blocks`.
@@ -83,9 +86,9 @@ impl Controller {
         self.decide_warm_up(id, observed, &heat, (blocks, within_s, utilisation))
     }
 
-    /// The cache of a volume is another one than before, with nothing in it, or its controller does not know what it holds: an appliance dies, or leaves a host that is drained, and the
-    /// next one takes its place. What it is asked for was seen by the one before, so with the next step that is loaded. A first one is loaded when it is granted, and of none nothing is; unknown
-    /// volumes are ignored.
+    /// Says that a volume's cache is another one than before, or is not known to be the same: an appliance took the place of one that died, or that left a drained host, or this controller
+    /// was started anew. With the next step that observes it, what the one before held is loaded, unless it is there. A cache that was never in place is loaded when it is granted; unknown volumes
+    /// are ignored.
     pub fn made_anew(&mut self, id: VolumeId) {
         if let Some(grant) = self.volumes.get_mut(&id).and_then(|volume| volume.grant.as_mut()) {
             grant.made_anew = grant.was_there;
@@ -100,51 +103,57 @@ impl Controller {
         scenes: &Scenes,
         outcome: &mut StepOutcome,
     ) {
-        let is_anew = |volume: &Volume| volume.grant.as_ref().is_some_and(|grant| grant.made_anew);
-        let anew = self.volumes.iter().filter(|(_, volume)| is_anew(volume));
-        let ids: Vec<VolumeId> = anew.map(|(id, _)| *id).collect();
-        for id in ids {
-            let is_in_place = |seen: &&&VolumeObservation| seen.cache.quota_blocks > 0;
-            let Some(&seen) = observed.get(&id).filter(is_in_place) else { continue };
-            let volume = &self.volumes[&id];
-            let peak = volume.past.newest_peak().filter(|peak| peak.zone_accesses > 0);
-            let grant = volume.grant.as_ref().expect("made anew");
-            // Of one that was taken over it is not known.
-            let held = Some(grant.held).filter(|held| *held > 0);
-            let held = held.or_else(|| Some(peak?.blocks)).unwrap_or(grant.blocks).min(grant.blocks);
-            let blocks = grant.blocks;
-            // Who is started anew finds the one that was there; and what grew with this step is loaded already.
-            let is_there = 2 * seen.cache.used_blocks >= held;
+        let is_anew = |id: &VolumeId| {
+            let grant = self.volumes.get(id).and_then(|volume| volume.grant.as_ref());
+            grant.is_some_and(|grant| grant.made_anew)
+        };
+        let in_place = observed.values().filter(|seen| seen.cache.quota_blocks > 0);
+        let anew: Vec<&VolumeObservation> = in_place.filter(|seen| is_anew(&seen.volume)).copied().collect();
+        for seen in anew {
+            let id = seen.volume;
+            // What grew with this step is loaded already.
             let loads = |action: &Action| matches!(action, Action::Prewarm { volume, .. } if *volume == id);
-            let mut rate = None;
-            if !is_there && !outcome.actions.iter().any(loads) {
-                let utilisation = self.utilisation(observation, scenes, id);
-                // Who is started anew has seen none; that they changed meanwhile nothing says.
-                let earlier = |peak: &Peak| {
-                    let known = volume.earlier_zones.front().cloned();
-                    known.unwrap_or_else(|| peak.zones.iter().map(|zone| zone.zone).collect())
-                };
-                let heat = peak.map_or_else(
-                    || self.heat_now(id, seen),
-                    |peak| Heat {
-                        resident: peak.was_resident_of(held),
-                        curve: volume.curve.as_deref(),
-                        ..Heat::of_peak(peak, earlier(peak))
-                    },
-                );
-                let warmup = self.decide_warm_up(id, seen, &heat, (blocks, None, utilisation));
-                rate = Some(self.tell_warm_up(observation.at, id, warmup, "before", outcome));
-            }
-            let volume = self.volumes.get_mut(&id).expect("listed");
-            volume.grant.as_mut().expect("made anew").made_anew = false;
-            if let Some(rate) = rate {
-                let loaded = rate as f64 * self.interval_s / volume.block_bytes() as f64;
-                let missed = volume.recent(self.config.recent_intervals).miss_rate * self.interval_s;
+            let is_loaded = outcome.actions.iter().any(loads);
+            let utilisation = self.utilisation(observation, scenes, id);
+            let warmup = if is_loaded { None } else { self.warm_up_again(seen, utilisation) };
+            let rate = warmup.map(|warmup| self.tell_warm_up(observation.at, id, warmup, "before", outcome));
+            let fills = rate
+                .map(|rate| fill_intervals(self.volumes[&id].blocks(), self.filled_per_interval(id, rate)));
+            let volume = self.volumes.get_mut(&id).expect("it has a grant");
+            let grant = volume.grant.as_mut().expect("made anew");
+            grant.made_anew = false;
+            if let Some(fills) = fills {
                 volume.steady = 0;
-                let grant = volume.grant.as_mut().expect("made anew");
-                grant.emptied(fill_intervals(blocks, loaded.max(missed)));
+                grant.emptied(fills);
             }
         }
+    }
+
+    /// What to load into a cache that was made in the place of another; `None` where that is in it, as who is started anew finds it.
+    fn warm_up_again(&self, seen: &VolumeObservation, utilisation: f64) -> Option<Warmup> {
+        let volume = &self.volumes[&seen.volume];
+        let grant = volume.grant.as_ref()?;
+        let peak = volume.past.newest_peak().filter(|peak| peak.zone_accesses > 0);
+        // Of one that was taken over it is not known.
+        let known = Some(grant.held).filter(|held| *held > 0).or_else(|| Some(peak?.blocks));
+        let held = known.unwrap_or(grant.blocks).min(grant.blocks);
+        if 2 * seen.cache.used_blocks >= held {
+            return None;
+        }
+        let heat = match peak {
+            Some(peak) => {
+                // Who is started anew has seen no other zones; that they changed meanwhile nothing says.
+                let earlier = volume.earlier_zones.front().cloned();
+                let earlier = earlier.unwrap_or_else(|| peak.zones.iter().map(|zone| zone.zone).collect());
+                Heat {
+                    resident: peak.was_resident_of(held),
+                    curve: volume.curve.as_deref(),
+                    ..Heat::of_peak(peak, earlier)
+                }
+            }
+            None => self.heat_now(seen.volume, seen),
+        };
+        Some(self.decide_warm_up(seen.volume, seen, &heat, (grant.blocks, None, utilisation)))
     }
 
     /// What is hot now.
@@ -281,17 +290,22 @@ mod tests {
         Some((outcome.actions.iter().find_map(loaded)?, told.expect("it is told").summary))
     }
 
+    fn learning(controller: &mut Controller) -> &mut usize {
+        &mut controller.volumes.get_mut(&VOLUME).unwrap().grant.as_mut().unwrap().learning
+    }
+
     #[test]
     fn what_a_cache_held_is_loaded_into_the_one_that_takes_its_place() {
         let listed = BlockRange { first: 7_000, end: 7_800 };
         let mut controller = serving(900, Some(listed));
+        *learning(&mut controller) = 0;
         controller.made_anew(VOLUME);
         let (loaded, told) = step(&mut controller, 3).expect("something is loaded");
         assert_eq!(loaded, [(7_000, 800)]);
         assert!(told.contains("of what it held before is loaded"), "{told}");
         // Once; and until it has filled its windows say little.
         assert_eq!(step(&mut controller, 400), None);
-        assert!(controller.volumes[&VOLUME].grant.as_ref().unwrap().learning > 0);
+        assert!(*learning(&mut controller) > 0);
     }
 
     #[test]

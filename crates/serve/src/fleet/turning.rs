@@ -214,9 +214,11 @@ impl Loop {
                 controller.hindered(*id, hindered);
             }
             for seen in &observation.volumes {
-                let on = observing::on_appliance(responses, seen.volume);
-                let on = on.filter(|on| served_by.insert(seen.volume, *on) != Some(*on));
-                on.into_iter().for_each(|_| controller.made_anew(seen.volume));
+                if let Some(on) = observing::on_appliance(responses, seen.volume)
+                    && served_by.insert(seen.volume, on) != Some(on)
+                {
+                    controller.made_anew(seen.volume);
+                }
             }
             #[cfg(test)]
             assert!(!shared.panics_next_step.swap(false, Ordering::Relaxed), "injected by a test");

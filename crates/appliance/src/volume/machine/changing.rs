@@ -127,7 +127,7 @@ impl VolumeMachine {
                 if is_long && !std::mem::replace(&mut write.is_emptied, true) {
                     self.cache.invalidate(write.blocks);
                 }
-                self.apply(&part, blocks, (zeroes, is_long), common(whole, blocks), &mut wanted);
+                self.apply(&part, blocks, zeroes, is_long, common(whole, blocks), &mut wanted);
                 self.writes.writes.get_mut(part.write).expect("as above").wanted = wanted;
             }
             Err(error) => {
@@ -185,7 +185,8 @@ impl VolumeMachine {
         &mut self,
         part: &WritePart,
         blocks: BlockRange,
-        (zeroes, is_emptied): (bool, bool),
+        zeroes: bool,
+        is_emptied: bool,
         whole: BlockRange,
         wanted: &mut RangeSet,
     ) {
