@@ -2,8 +2,8 @@
 //!
 //! Each bid says what every number of chunks would cost in weighted violation. The sum is minimised exactly by
 //! dynamic programming, because real curves have cliffs over which a greedy step cannot see (the form is ours).
-//! Bids of a higher priority are settled before all lower ones. Invariant: the chunks handed out never
-//! exceed the capacity.
+//! Invariant: the chunks handed out never exceed the capacity. Whose objectives are of several priorities asks level by
+//! level ([`crate::priorities`]).
 //!
 //! It is *not* aware that a cache in front of one workload relieves its neighbours; [`coupled`] improves an
 //! allocation by a cost of all bids together: by trying everything where that is little, else to a local optimum.
@@ -11,8 +11,6 @@
 /// What one workload asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bid {
-    /// Bids of a higher priority are settled first.
-    pub priority: u8,
     /// Chunks that it gets in any case.
     pub minimum: usize,
     /// `cost[k]`: weighted violation with `k` chunks; at least one entry, finite, in general falling. The bid gets
@@ -26,7 +24,7 @@ impl Bid {
     }
 }
 
-/// Minimises the sum of the bids' costs, priority by priority, with at most `capacity` chunks in all.
+/// Minimises the sum of the bids' costs with at most `capacity` chunks in all.
 ///
 /// Of the allocations that cost the same, one with the fewest chunks is taken, so that the rest stays free. Returns
 /// the chunks of every bid. Cost is `O(bids * capacity * longest cost)` time and `O(bids * capacity)` memory.
@@ -39,25 +37,14 @@ pub(crate) fn allocate(capacity: usize, bids: &[Bid]) -> Vec<usize> {
     for bid in bids {
         assert!(!bid.cost.is_empty() && bid.cost.iter().all(|cost| cost.is_finite()), "{bid:?}");
     }
-    let mut given: Vec<usize> = bids.iter().map(|bid| bid.minimum).collect();
-    let mut free = capacity - guaranteed;
-    let mut priorities: Vec<u8> = bids.iter().map(|bid| bid.priority).collect();
-    priorities.sort_unstable_by(|a, b| b.cmp(a));
-    priorities.dedup();
-    for priority in priorities {
-        let members: Vec<usize> = (0..bids.len()).filter(|&at| bids[at].priority == priority).collect();
-        let extra = settle(free, &members.iter().map(|&at| &bids[at]).collect::<Vec<_>>());
-        for (&at, &chunks) in members.iter().zip(&extra) {
-            given[at] += chunks;
-            free -= chunks;
-        }
-    }
+    let extra = settle(capacity - guaranteed, bids);
+    let given: Vec<usize> = bids.iter().zip(extra).map(|(bid, chunks)| bid.minimum + chunks).collect();
     debug_assert!(given.iter().sum::<usize>() <= capacity);
     given
 }
 
 /// The dynamic programme: chunks beyond the minimum for each bid, at most `free` in all.
-fn settle(free: usize, bids: &[&Bid]) -> Vec<usize> {
+fn settle(free: usize, bids: &[Bid]) -> Vec<usize> {
     // best[k]: least cost of the bids so far with exactly k chunks beyond their minimums, at most.
     let mut best = vec![0.0f64; free + 1];
     let mut choices: Vec<Vec<u32>> = Vec::with_capacity(bids.len());
@@ -225,15 +212,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bid(priority: u8, minimum: usize, cost: &[f64]) -> Bid {
-        Bid { priority, minimum, cost: cost.to_vec() }
+    fn bid(minimum: usize, cost: &[f64]) -> Bid {
+        Bid { minimum, cost: cost.to_vec() }
     }
 
     #[test]
     fn a_cliff_is_seen_over() {
         // Greedy takes b's first chunks (-1 each); the cliff of a at 3 chunks is worth 9.
-        let a = bid(0, 0, &[9.0, 9.0, 9.0, 0.0]);
-        let b = bid(0, 0, &[4.0, 3.0, 2.0, 1.0]);
+        let a = bid(0, &[9.0, 9.0, 9.0, 0.0]);
+        let b = bid(0, &[4.0, 3.0, 2.0, 1.0]);
         assert_eq!(allocate(3, &[a.clone(), b.clone()]), [3, 0]);
         assert_eq!(allocate(4, &[a.clone(), b.clone()]), [3, 1]);
         assert_eq!(allocate(2, &[a.clone(), b]), [0, 2]);
@@ -242,10 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn minimums_come_first_and_priorities_before_weights() {
-        let urgent = bid(1, 0, &[1.0, 0.5, 0.0]);
-        let heavy = bid(0, 1, &[100.0, 50.0, 0.0]);
-        // Of three chunks one is guaranteed to the heavy bid and two settle the urgent one.
+    fn minimums_come_first() {
+        let light = bid(0, &[1.0, 0.5, 0.0]);
+        let heavy = bid(1, &[100.0, 50.0, 0.0]);
+        let urgent = bid(0, &[1e3, 500.0, 0.0]);
+        // Of two chunks the heavy bid is guaranteed one, and gains most by the other; of the same beside one that outweighs it one is left.
+        assert_eq!(allocate(2, &[light, heavy.clone()]), [0, 2]);
         assert_eq!(allocate(3, &[urgent.clone(), heavy.clone()]), [2, 1]);
         assert_eq!(allocate(4, &[urgent, heavy]), [2, 2]);
     }
@@ -258,7 +247,6 @@ mod tests {
             |at: usize, chunks: usize| [900.0, 400.0, 2_500.0][at] / (chunks as f64 + [1.0, 7.0, 30.0][at]);
         let bids: Vec<Bid> = (0..3)
             .map(|at| Bid {
-                priority: 0,
                 minimum: limits[at].0,
                 cost: (0..=limits[at].1).map(|chunks| cost_of(at, chunks)).collect(),
             })
@@ -312,7 +300,7 @@ mod tests {
             costs in prop::collection::vec(prop::collection::vec(0.0f64..10.0, 1..8), 1..5),
             minimum in 0usize..3,
         ) {
-            let mut bids: Vec<Bid> = costs.iter().map(|cost| bid(0, 0, cost)).collect();
+            let mut bids: Vec<Bid> = costs.iter().map(|cost| bid(0, cost)).collect();
             bids[0].minimum = minimum.min(capacity);
             let value = |chunks: &[usize]| bids.iter().zip(chunks).map(|(bid, &k)| bid.cost_at(k)).sum::<f64>();
             let given = allocate(capacity, &bids);
@@ -323,55 +311,6 @@ mod tests {
             let mut best = f64::INFINITY;
             each(capacity, &limits, &mut |chunks| best = best.min(value(chunks)));
             prop_assert!((value(&given) - best).abs() < 1e-9, "{} {}", value(&given), best);
-        }
-
-        #[test]
-        fn priorities_weights_and_minimums_are_settled_as_by_trying_everything(
-            capacity in 3usize..9,
-            bids in prop::collection::vec(
-                (0u8..3, 0usize..3, 0.1f64..10.0, prop::collection::vec(0.0f64..10.0, 1..7)),
-                1..5,
-            ),
-        ) {
-            // A reservation is a bid of a higher priority while it stands; a weight multiplies the cost.
-            let mut left = capacity;
-            let bids: Vec<Bid> = bids
-                .iter()
-                .map(|(priority, minimum, weight, cost)| {
-                    let minimum = (*minimum).min(left);
-                    left -= minimum;
-                    let cost: Vec<f64> = cost.iter().map(|cost| weight * cost).collect();
-                    bid(*priority, minimum, &cost)
-                })
-                .collect();
-            // Per priority, the highest first: whatever costs less there costs less.
-            let value = |chunks: &[usize]| {
-                let mut sums = [0.0; 3];
-                for (bid, &chunks) in bids.iter().zip(chunks) {
-                    sums[2 - usize::from(bid.priority)] += bid.cost_at(chunks);
-                }
-                sums
-            };
-            let given = allocate(capacity, &bids);
-            prop_assert!(given.iter().sum::<usize>() <= capacity);
-            prop_assert!(given.iter().zip(&bids).all(|(&chunks, bid)| chunks >= bid.minimum));
-            let limits: Vec<(usize, usize)> =
-                bids.iter().map(|bid| (bid.minimum, (bid.cost.len() - 1).max(bid.minimum))).collect();
-            let found = value(&given);
-            each(capacity, &limits, &mut |chunks| {
-                let tried = value(chunks);
-                let first = (0..3).find(|&at| (tried[at] - found[at]).abs() > 1e-9);
-                assert!(first.is_none_or(|at| tried[at] > found[at]), "{chunks:?} costs {tried:?}, {given:?} {found:?}");
-            });
-        }
-
-        #[test]
-        fn capacity_is_never_exceeded_with_priorities(
-            capacity in 0usize..30,
-            bids in prop::collection::vec((0u8..3, prop::collection::vec(0.0f64..10.0, 1..20)), 0..12),
-        ) {
-            let bids: Vec<Bid> = bids.iter().map(|(priority, cost)| bid(*priority, 0, cost)).collect();
-            prop_assert!(allocate(capacity, &bids).iter().sum::<usize>() <= capacity);
         }
     }
 
@@ -413,7 +352,7 @@ mod tests {
                             cost(&chunks)
                         })
                         .collect();
-                    Bid { priority: 0, minimum: 0, cost }
+                    Bid { minimum: 0, cost }
                 })
                 .collect();
             let limits = [(0, 8); 3];

@@ -28,6 +28,7 @@ pub mod performance;
 mod plain;
 pub mod plan;
 pub mod prewarm;
+mod priorities;
 mod refill;
 mod removal;
 pub mod reservation;

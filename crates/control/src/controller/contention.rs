@@ -9,6 +9,7 @@ use super::Controller;
 use super::scene::Scene;
 use super::scenes::Scenes;
 use crate::inventory::VolumeId;
+use std::collections::BTreeMap;
 
 /// Intervals for which a stake stands after it was last needed (20 minutes of 10 s), or twice those until its turn comes again.
 const STANDS: u64 = 120;
@@ -38,8 +39,8 @@ pub(super) struct Stake {
     until: u64,
     /// The sizes that costs are kept of, ascending, from none to the most that it may have.
     sizes: Vec<u64>,
-    /// Mean weighted violation of its origin at each of them.
-    mean: Vec<f64>,
+    /// Mean weighted violation of its origin at each of them, by priority.
+    mean: BTreeMap<u8, Vec<f64>>,
     /// How many intervals are in it.
     seen: f64,
 }
@@ -54,18 +55,35 @@ impl Stake {
         let mut sizes: Vec<u64> = (0..SIZES).rev().map(below).collect();
         sizes.insert(0, 0);
         sizes.dedup();
-        Stake { blocks, until: step + STANDS, mean: vec![0.0; sizes.len()], sizes, seen: 0.0 }
+        Stake { blocks, until: step + STANDS, mean: BTreeMap::new(), sizes, seen: 0.0 }
     }
 
-    /// Adds an interval in which sizes cost so much; it `stands` for so many more if a tenth less of it would have cost more.
-    pub(super) fn weigh(&mut self, step: u64, stands: u64, cost: impl Fn(u64) -> f64) {
+    /// Adds an interval in which sizes `cost` so much at each of `priorities`; it `stands` for so many more if a tenth less of it would have cost more.
+    pub(super) fn weigh(
+        &mut self,
+        step: u64,
+        stands: u64,
+        priorities: impl IntoIterator<Item = u8>,
+        cost: impl Fn(u8, u64) -> f64,
+    ) {
         self.seen = (self.seen + 1.0).min(MEMORY);
-        for (&size, mean) in self.sizes.iter().zip(&mut self.mean) {
-            *mean += (cost(size) - *mean) / self.seen;
+        for priority in priorities {
+            self.mean.entry(priority).or_insert_with(|| vec![0.0; self.sizes.len()]);
         }
-        if cost(part(self.blocks, 9, 10)) > cost(self.blocks) + NEEDED {
+        for (&priority, mean) in &mut self.mean {
+            for (&size, mean) in self.sizes.iter().zip(mean) {
+                *mean += (cost(priority, size) - *mean) / self.seen;
+            }
+        }
+        let all = |blocks| self.mean.keys().map(|&priority| cost(priority, blocks)).sum::<f64>();
+        if all(part(self.blocks, 9, 10)) > all(self.blocks) + NEEDED {
             self.until = step + stands;
         }
+    }
+
+    /// The mean cost of the size at a place, of which each priority counts so much.
+    fn mean(&self, at: usize, counts: impl Fn(u8) -> f64) -> f64 {
+        self.mean.iter().map(|(&priority, mean)| counts(priority) * mean[at]).sum()
     }
 
     /// What it is to have where it asks for so many blocks now: more, if those would lose much of what it was worth to it.
@@ -73,28 +91,31 @@ impl Stake {
     /// A load that goes on as before asks for what it was found to need, which is known better than its costs are; one whose bursts are over for now
     /// asks for less than they need.
     pub(super) fn wants(&self, asked: u64) -> u64 {
-        let (Some(asked_cost), Some(none)) = (self.cost(asked), self.cost(0)) else { return asked };
+        let cost = |blocks| self.cost(blocks, |_| 1.0);
+        let (Some(asked_cost), Some(none)) = (cost(asked), cost(0)) else { return asked };
         let enough = self.enough();
-        let least = self.cost(enough).unwrap_or(0.0);
+        let least = cost(enough).unwrap_or(0.0);
         if asked_cost - least > SPARED * (none - least) { asked.max(enough) } else { asked }
     }
 
     /// Whether so many blocks cost much less than none, as far as was seen for long enough to say.
     pub(super) fn is_worth(&self, blocks: u64) -> bool {
-        let (Some(none), Some(with)) = (self.cost(0), self.cost(blocks)) else { return false };
+        let cost = |blocks| self.cost(blocks, |_| 1.0);
+        let (Some(none), Some(with)) = (cost(0), cost(blocks)) else { return false };
         self.seen >= WORTH_SEEN && none - with > LOST * none + NEEDED
     }
 
     /// The least that costs no more than the most that it wanted.
     fn enough(&self) -> u64 {
-        let most = self.cost(self.blocks).unwrap_or(0.0) + NEEDED;
-        let Some(at) = self.mean.iter().position(|&mean| mean <= most).filter(|_| self.seen > 0.0) else {
+        let mean = |at| self.mean(at, |_| 1.0);
+        let most = self.cost(self.blocks, |_| 1.0).unwrap_or(0.0) + NEEDED;
+        let Some(at) = (0..self.sizes.len()).find(|&at| mean(at) <= most).filter(|_| self.seen > 0.0) else {
             return self.blocks;
         };
         let least = match at {
             0 => 0,
             _ => {
-                let (below, above) = (self.mean[at - 1], self.mean[at]);
+                let (below, above) = (mean(at - 1), mean(at));
                 let step = (self.sizes[at] - self.sizes[at - 1]) as f64;
                 self.sizes[at] - (step * (most - above) / (below - above)) as u64
             }
@@ -103,22 +124,23 @@ impl Stake {
     }
 
     /// The mean cost of a size that was found to do: of the next larger one that costs are kept of, since a cliff between two of those is there and nowhere below.
-    pub(super) fn cost_of_what_does(&self, blocks: u64) -> Option<f64> {
+    pub(super) fn cost_of_what_does(&self, blocks: u64, counts: impl Fn(u8) -> f64) -> Option<f64> {
         let at = self.sizes.partition_point(|&size| size < blocks).min(self.sizes.len() - 1);
-        (self.seen > 0.0).then(|| self.mean[at])
+        (self.seen > 0.0).then(|| self.mean(at, counts))
     }
 
-    /// The mean cost of a size; `None` before anything was seen.
-    pub(super) fn cost(&self, blocks: u64) -> Option<f64> {
+    /// The mean cost of a size, of which each priority `counts` so much; `None` before anything was seen.
+    pub(super) fn cost(&self, blocks: u64, counts: impl Fn(u8) -> f64) -> Option<f64> {
         if self.seen == 0.0 {
             return None;
         }
+        let mean = |at| self.mean(at, &counts);
         let above = self.sizes.partition_point(|&size| size <= blocks);
-        let Some(&next) = self.sizes.get(above) else { return self.mean.last().copied() };
+        let Some(&next) = self.sizes.get(above) else { return Some(mean(self.sizes.len() - 1)) };
         // The first is none at all.
         let below = above - 1;
         let part = (blocks - self.sizes[below]) as f64 / (next - self.sizes[below]) as f64;
-        Some(self.mean[below] + (self.mean[above] - self.mean[below]) * part)
+        Some(mean(below) + (mean(above) - mean(below)) * part)
     }
 }
 
@@ -193,10 +215,11 @@ impl Controller {
         }
         let (sizes, step) = (self.sizes_at_stake(scene), self.step);
         let stake = self.volumes.get_mut(&id).and_then(|volume| volume.stake.as_mut());
-        stake.expect("only who has a stake is weighed").weigh(step, stands, |blocks| {
+        let stake = stake.expect("only who has a stake is weighed");
+        stake.weigh(step, stands, scene.priorities().iter(), |priority, blocks| {
             let mut sizes = sizes.clone();
             sizes[place] = blocks;
-            scene.violation_as_seen(&sizes)
+            scene.violation_as_seen(&sizes, |of| f64::from(u8::from(of == priority)))
         });
     }
 
@@ -214,26 +237,26 @@ mod tests {
     #[test]
     fn what_a_size_costs_is_the_mean_over_the_intervals() {
         let mut stake = Stake::new(64, 1_024, 0);
-        assert_eq!(stake.cost(10), None);
+        assert_eq!(stake.cost(10, |_| 1.0), None);
         // A burst in the first of ten intervals costs 100 without any cache, and nothing with 32 blocks.
         for interval in 0..10 {
             let burst = interval == 0;
-            stake.weigh(interval, STANDS, |blocks| if burst && blocks < 32 { 100.0 } else { 0.0 });
+            stake.weigh(interval, STANDS, [0], |_, blocks| if burst && blocks < 32 { 100.0 } else { 0.0 });
         }
-        assert_eq!(stake.cost(0), Some(10.0));
-        assert_eq!((stake.cost(32), stake.enough()), (Some(0.0), 32));
+        assert_eq!(stake.cost(0, |_| 1.0), Some(10.0));
+        assert_eq!((stake.cost(32, |_| 1.0), stake.enough()), (Some(0.0), 32));
         // Sizes between those that are kept, a sixth of an octave apart, lie between their costs.
-        assert_eq!(stake.cost(29), Some(10.0));
-        assert!((stake.cost(31).expect("weighed") - 10.0 / 3.0).abs() < 1e-9);
+        assert_eq!(stake.cost(29, |_| 1.0), Some(10.0));
+        assert!((stake.cost(31, |_| 1.0).expect("weighed") - 10.0 / 3.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_is_wanted_later_was_weighed_from_the_first_interval_on() {
         let mut stake = Stake::new(64, 1_000, 0);
-        stake.weigh(0, STANDS, |blocks| 1_000.0 - blocks as f64);
-        let cost = |blocks| stake.cost(blocks).expect("weighed");
+        stake.weigh(0, STANDS, [0], |_, blocks| 1_000.0 - blocks as f64);
+        let cost = |blocks| stake.cost(blocks, |_| 1.0).expect("weighed");
         assert!((0..=1_000).all(|blocks| (cost(blocks) + blocks as f64 - 1_000.0).abs() < 1e-9));
-        assert_eq!(stake.cost(5_000), Some(0.0));
+        assert_eq!(stake.cost(5_000, |_| 1.0), Some(0.0));
     }
 
     #[test]
@@ -249,12 +272,15 @@ mod tests {
     fn a_size_that_was_found_to_do_is_above_the_cliff() {
         // All of a loop of 61 blocks answers it, and less nothing. Costs are kept at 57.02 and 64 blocks, among others.
         let mut stake = Stake::new(61, 1_024, 0);
-        stake.weigh(0, STANDS, |blocks| if blocks < 61 { 8.0 } else { 0.0 });
-        assert!(stake.cost(61).expect("weighed") > 3.0);
-        assert_eq!(stake.cost_of_what_does(61), Some(0.0));
-        assert_eq!(stake.cost_of_what_does(57), Some(8.0));
-        assert_eq!((stake.cost_of_what_does(0), stake.cost_of_what_does(u64::MAX)), (Some(8.0), Some(0.0)));
-        assert_eq!(Stake::new(61, 1_024, 0).cost_of_what_does(61), None);
+        stake.weigh(0, STANDS, [0], |_, blocks| if blocks < 61 { 8.0 } else { 0.0 });
+        assert!(stake.cost(61, |_| 1.0).expect("weighed") > 3.0);
+        assert_eq!(stake.cost_of_what_does(61, |_| 1.0), Some(0.0));
+        assert_eq!(stake.cost_of_what_does(57, |_| 1.0), Some(8.0));
+        assert_eq!(
+            (stake.cost_of_what_does(0, |_| 1.0), stake.cost_of_what_does(u64::MAX, |_| 1.0)),
+            (Some(8.0), Some(0.0))
+        );
+        assert_eq!(Stake::new(61, 1_024, 0).cost_of_what_does(61, |_| 1.0), None);
     }
 
     #[test]
@@ -262,7 +288,7 @@ mod tests {
         let mut stake = Stake::new(0, 1_024, 0);
         for interval in 0..WORTH_SEEN as u64 {
             assert!(!stake.is_worth(512), "after {interval} intervals");
-            stake.weigh(interval, STANDS, |blocks| 100.0 - blocks as f64 / 16.0);
+            stake.weigh(interval, STANDS, [0], |_, blocks| 100.0 - blocks as f64 / 16.0);
         }
         // A tenth of what none costs: 160 blocks.
         assert!(stake.is_worth(512) && !stake.is_worth(128));
@@ -304,25 +330,25 @@ mod tests {
             interval(&mut controller, at, if at % 4 == 0 { 100 } else { 2 });
         }
         let stake = controller.volumes[&VolumeId(1)].stake.as_ref().expect("it stands");
-        assert_eq!((stake.seen, stake.cost(0)), (10.0, Some(9.0)));
+        assert_eq!((stake.seen, stake.cost(0, |_| 1.0)), (10.0, Some(9.0)));
     }
 
     #[test]
     fn old_intervals_fade() {
         let mut stake = Stake::new(64, 64, 0);
-        stake.weigh(0, STANDS, |_| 1_000.0);
-        (1..=10 * MEMORY as u64).for_each(|step| stake.weigh(step, STANDS, |_| 1.0));
-        let cost = stake.cost(64).expect("weighed");
+        stake.weigh(0, STANDS, [0], |_, _| 1_000.0);
+        (1..=10 * MEMORY as u64).for_each(|step| stake.weigh(step, STANDS, [0], |_, _| 1.0));
+        let cost = stake.cost(64, |_| 1.0).expect("weighed");
         assert!((1.0..1.1).contains(&cost), "{cost}");
     }
 
     #[test]
     fn a_stake_stands_while_a_tenth_less_would_hurt() {
         let mut stake = Stake::new(100, 1_000, 0);
-        stake.weigh(50, STANDS, |blocks| if blocks < 95 { 1.0 } else { 0.0 });
+        stake.weigh(50, STANDS, [0], |_, blocks| if blocks < 95 { 1.0 } else { 0.0 });
         assert_eq!(stake.until, 50 + STANDS);
         // Half of it would do.
-        stake.weigh(60, STANDS, |blocks| if blocks < 50 { 1.0 } else { 0.0 });
+        stake.weigh(60, STANDS, [0], |_, blocks| if blocks < 50 { 1.0 } else { 0.0 });
         assert_eq!(stake.until, 50 + STANDS);
     }
 }

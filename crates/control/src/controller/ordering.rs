@@ -192,7 +192,7 @@ impl Controller {
             Fact::number("wanted_by_all", total as f64, "bytes"),
             Fact::number("capacity", self.capacity.as_f64(), "bytes"),
         ];
-        let cost = |blocks| want.stake.as_ref().and_then(|stake| stake.cost(blocks));
+        let cost = |blocks| want.stake.as_ref().and_then(|stake| stake.cost(blocks, |_| 1.0));
         for (name, blocks) in [("cost_without", 0), ("cost_given", blocks), ("cost_wanted", want.blocks)] {
             facts.extend(cost(blocks).map(|cost| Fact::number(name, cost, "")));
         }
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(wanted(&volume, Some(&shrinks)), 10);
         // Less than 100 blocks has cost it ten times its bound.
         let mut stake = Stake::new(100, 10_000, 0);
-        stake.weigh(1, 10, |blocks| if blocks < 100 { 10.0 } else { 0.0 });
+        stake.weigh(1, 10, [0], |_, blocks| if blocks < 100 { 10.0 } else { 0.0 });
         volume.stake = Some(stake);
         assert_eq!(wanted(&volume, Some(&shrinks)), 100);
         assert_eq!(wanted(&volume, Some(&change(DecisionKind::Removed))), 10);

@@ -12,6 +12,7 @@ use crate::performance::{
     Demand, OVERLOADED, ObservedLoad, OriginModel, OriginPrediction, Prediction, Predictor, Service,
     WorkloadModel, fit_servers, infer, predict,
 };
+use crate::priorities::Priorities;
 use crate::solutions::Forecast;
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -255,32 +256,43 @@ impl Scene {
         self.parties.iter().zip(&predicted.workloads).map(|(party, found)| party.worst(found)).collect()
     }
 
+    /// The priorities of all objectives.
+    pub(super) fn priorities(&self) -> Priorities {
+        Priorities::of(self.objectives().map(|objective| objective.priority))
+    }
+
+    fn objectives(&self) -> impl Iterator<Item = &Objective> {
+        self.parties.iter().flat_map(|party| party.objectives.iter().map(|(objective, _)| objective))
+    }
+
     /// [`weighted_violation`](Self::weighted_violation), where the model is asked only by what the level of the windows that just ended would differ: what waits
     /// for what came before is no part of it.
-    pub(super) fn violation_as_seen(&self, blocks: &[u64]) -> f64 {
+    pub(super) fn violation_as_seen(&self, blocks: &[u64], counts: impl Fn(u8) -> f64) -> f64 {
         let predicted = self.predict(blocks);
         let violation = |(party, prediction): (&Party, &Prediction)| {
-            let levels = party.objectives.iter().zip(&party.levels);
-            let each = levels.map(|((objective, _), level)| {
-                objective.weight * violation(party.excess(objective, *level, prediction))
-            });
-            each.sum::<f64>().min(party.unhelped)
+            let (mut sum, mut counted) = (0.0, 0.0);
+            for ((objective, _), level) in party.objectives.iter().zip(&party.levels) {
+                let each = objective.weight * violation(party.excess(objective, *level, prediction));
+                sum += each;
+                counted += counts(objective.priority) * each;
+            }
+            // Of several priorities each is bounded in proportion.
+            if sum > party.unhelped { counted / sum * party.unhelped } else { counted }
         };
         self.parties.iter().zip(&predicted.workloads).map(violation).sum()
     }
 
-    /// The weighted sum of [`violation`]s over all objectives with caches of `blocks`; finite.
-    pub(super) fn weighted_violation(&self, blocks: &[u64]) -> f64 {
+    /// The weighted sum of [`violation`]s over all objectives with caches of `blocks`, each as much as its priority `counts`; finite.
+    pub(super) fn weighted_violation(&self, blocks: &[u64], counts: impl Fn(u8) -> f64) -> f64 {
         let predicted = self.predict(blocks);
-        self.parties
-            .iter()
-            .zip(&predicted.workloads)
-            .flat_map(|(party, prediction)| {
-                party.objectives.iter().map(move |(objective, factor)| {
-                    objective.weight * violation(party.excess(objective, *factor, prediction))
-                })
-            })
-            .sum()
+        let each = self.parties.iter().zip(&predicted.workloads).flat_map(|(party, prediction)| {
+            party.objectives.iter().map(move |(objective, factor)| (party, prediction, objective, *factor))
+        });
+        each.map(|(party, prediction, objective, factor)| {
+            let excess = party.excess(objective, factor, prediction);
+            counts(objective.priority) * (objective.weight * violation(excess))
+        })
+        .sum()
     }
 }
 
@@ -379,7 +391,7 @@ mod tests {
         let violation = |volume: &Volume, blocks: u64| {
             let volumes = BTreeMap::from([(id, volume.clone())]);
             let scene = Scene::build(&[id], &volumes, None, Some(1.0), &[], None, &ControlConfig::default());
-            (scene.weighted_violation(&[blocks]), scene.violation_as_seen(&[blocks]))
+            (scene.weighted_violation(&[blocks], |_| 1.0), scene.violation_as_seen(&[blocks], |_| 1.0))
         };
         let (modelled, seen) = violation(&volume, 0);
         assert!(modelled < 1.0 && (seen - 9.0).abs() < 1e-6, "{modelled} {seen}");

@@ -144,7 +144,7 @@ fn allocation(input: &PlanInput, stages: &[(Stage<'_>, Vec<usize>)], blocks: &[u
     for (stage, members) in stages {
         let sizes: Vec<u64> = members.iter().map(|&at| blocks[at]).collect();
         let evaluation = stage.evaluate(&sizes);
-        weighted_violation += evaluation.weighted_violation(&stage.volumes);
+        weighted_violation += evaluation.weighted_violation(&stage.volumes, |_| 1.0);
         for (volume, outcomes) in stage.volumes.iter().zip(&evaluation.outcomes) {
             for (objective, outcome) in
                 volume.objectives.iter().zip(outcomes).filter(|(_, outcome)| !outcome.met)

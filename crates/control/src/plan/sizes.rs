@@ -1,9 +1,10 @@
 //! The caches that are recommended, and those within a budget.
 
-use super::input::PlanInput;
+use super::input::{PlanInput, PlanVolume};
 use super::stage::Stage;
 use super::{chunk_blocks, most};
 use crate::allocation::{Bid, allocate, coupled};
+use crate::priorities::Priorities;
 use crate::sizing::candidates;
 use crate::solutions::Solution;
 use forebay_units::Bytes;
@@ -175,15 +176,16 @@ pub(super) fn within(
     let least: Vec<u64> = volumes.iter().map(|volume| volume.block_size.blocks_for(volume.minimum)).collect();
     let recommended_bytes: u128 = (0..volumes.len()).map(|at| u128::from(bytes(at, recommended[at]))).sum();
     let fits = recommended_bytes <= u128::from(budget.get());
-    let violation = |blocks: &[u64]| -> f64 {
+    let violation = |blocks: &[u64], priorities: &Priorities| -> f64 {
         let of = |(stage, members): &(Stage<'_>, Vec<usize>)| {
             let sizes: Vec<u64> = members.iter().map(|&at| blocks[at]).collect();
-            stage.evaluate(&sizes).weighted_violation(&stage.volumes)
+            stage.evaluate(&sizes).weighted_violation(&stage.volumes, |of| priorities.weight(of))
         };
         stages.iter().map(of).sum()
     };
+    let all = Priorities::of(priorities(volumes));
     // What is recommended stops where more mends little.
-    let recommended_violation = violation(recommended);
+    let recommended_violation = violation(recommended, &all);
     if fits && recommended_violation <= 0.0 {
         return recommended.to_vec();
     }
@@ -195,45 +197,54 @@ pub(super) fn within(
     let blocks_of =
         |at: usize, chunks: usize| least[at] + chunks as u64 * unit / volumes[at].block_size.bytes();
     let mut most_chunks = vec![0usize; volumes.len()];
-    let mut bids: Vec<Bid> = vec![Bid { priority: 0, minimum: 0, cost: vec![0.0] }; volumes.len()];
     for (stage, members) in stages {
         for (place, &at) in members.iter().enumerate() {
             let largest =
                 most(input, stage, place).saturating_sub(least[at]) * volumes[at].block_size.bytes();
             most_chunks[at] = (largest.div_ceil(unit) as usize).min(chunks);
-            let cost = (0..=most_chunks[at])
-                .map(|chunks| {
-                    let mut sizes: Vec<u64> = members.iter().map(|&other| recommended[other]).collect();
-                    sizes[place] = blocks_of(at, chunks);
-                    stage.evaluate(&sizes).weighted_violation(&stage.volumes)
-                })
-                .collect();
-            let priority =
-                volumes[at].objectives.iter().map(|objective| objective.priority).max().unwrap_or(0);
-            bids[at] = Bid { priority, minimum: 0, cost };
         }
     }
-    let separate = allocate(chunks, &bids);
-    let limits: Vec<(usize, usize)> = most_chunks.iter().map(|&most| (0, most)).collect();
-    // Caches relieve neighbours: improve the separate optimum by the cost of all together, where that is affordable
-    // and no priorities forbid it.
-    let one_priority = bids.windows(2).all(|pair| pair[0].priority == pair[1].priority);
-    let given = if volumes.len() <= 4 && one_priority {
-        coupled(chunks, separate, &limits, 12, |chunks| {
-            violation(
-                &chunks.iter().enumerate().map(|(at, &chunks)| blocks_of(at, chunks)).collect::<Vec<_>>(),
-            )
-        })
-    } else {
-        separate
-    };
+    let mut given = vec![0usize; volumes.len()];
+    for level in all.from_the_highest_on() {
+        // What was given for higher ones stays where it is.
+        let before = given.clone();
+        let mut bids: Vec<Bid> =
+            before.iter().map(|&minimum| Bid { minimum, cost: vec![0.0; minimum + 1] }).collect();
+        for (stage, members) in stages {
+            if priorities(stage.volumes.iter().copied()).all(|priority| priority < level.lowest()) {
+                continue;
+            }
+            for (place, &at) in members.iter().enumerate() {
+                bids[at].cost = (0..=most_chunks[at])
+                    .map(|chunks| {
+                        let mut sizes: Vec<u64> = members.iter().map(|&other| recommended[other]).collect();
+                        sizes[place] = blocks_of(at, chunks);
+                        stage.evaluate(&sizes).weighted_violation(&stage.volumes, |of| level.weight(of))
+                    })
+                    .collect();
+            }
+        }
+        given = allocate(chunks, &bids);
+        // Caches relieve neighbours: the separate optimum is improved by the cost of all together, where that is affordable.
+        if volumes.len() <= 4 {
+            let limits: Vec<(usize, usize)> =
+                before.iter().zip(&bids).map(|(&before, bid)| (before, bid.cost.len() - 1)).collect();
+            given = coupled(chunks, given, &limits, 12, |chunks| {
+                let blocks: Vec<u64> =
+                    chunks.iter().enumerate().map(|(at, &chunks)| blocks_of(at, chunks)).collect();
+                violation(&blocks, &level)
+            });
+        }
+    }
     let given: Vec<u64> = (0..volumes.len()).map(|at| blocks_of(at, given[at])).collect();
     // Of those in which a budget is given finer sizes may do better.
-    if fits && one_priority && recommended_violation <= violation(&given) {
-        recommended.to_vec()
-    } else {
-        given
-    }
+    if fits && recommended_violation <= violation(&given, &all) { recommended.to_vec() } else { given }
+}
+
+/// Those of all objectives.
+fn priorities<'a>(volumes: impl IntoIterator<Item = &'a PlanVolume>) -> impl Iterator<Item = u8> {
+    let objectives = volumes.into_iter().flat_map(|volume| &volume.objectives);
+    objectives.map(|objective| objective.priority)
 }
 
 #[cfg(test)]

@@ -74,13 +74,15 @@ impl Evaluation {
         self.outcomes.iter().map(worst).collect()
     }
 
-    /// The weighted sum of `max(0, excess)`.
-    pub(super) fn weighted_violation(&self, volumes: &[&PlanVolume]) -> f64 {
+    /// The weighted sum of `max(0, excess)`, each as much as its priority `counts`.
+    pub(super) fn weighted_violation(&self, volumes: &[&PlanVolume], counts: impl Fn(u8) -> f64) -> f64 {
         volumes
             .iter()
             .zip(&self.outcomes)
             .flat_map(|(volume, outcomes)| volume.objectives.iter().zip(outcomes))
-            .map(|(objective, outcome)| objective.weight * outcome.excess_or_slack().clamp(0.0, 1e6))
+            .map(|(objective, outcome)| {
+                counts(objective.priority) * (objective.weight * outcome.excess_or_slack().clamp(0.0, 1e6))
+            })
             .sum()
     }
 }
