@@ -46,7 +46,7 @@ use connection::{Closing, Connection, Pending};
 use forebay_nbd::Succession;
 use forebay_nbd::server::Session;
 use forebay_origin::OriginRequest;
-use forebay_units::{ByteRange, Nanos};
+use forebay_units::Nanos;
 use hits::Hits;
 use limits::admits;
 use std::sync::Arc;
@@ -93,15 +93,6 @@ pub enum FenceError {
     NotDrained {
         /// How many.
         in_flight: usize,
-    },
-    /// The origin may apply lost writes later.
-    #[error(
-        "writes of unknown outcome may yet be applied by the origin, the first at {}+{}: settle the volume first",
-        .first.offset, .first.length
-    )]
-    InDoubt {
-        /// The first range of them.
-        first: ByteRange,
     },
     /// The lease was raised again before the fence was answered: whom it kept out may be let in by now.
     #[error("the lease was raised to epoch {} before this fence was answered", .now.epoch)]

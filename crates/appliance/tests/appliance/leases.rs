@@ -1,7 +1,7 @@
 //! Leases through real sockets: who names which epoch, who is let in, and when a fence is answered.
 
 use super::client::Client;
-use super::origins::{HeldOrigin, Trap};
+use super::origins::{HeldOrigin, Loser, Trap};
 use super::scene::{MIB, PATIENCE, Scene, SetOnDrop, memory, scene, until};
 use forebay_appliance::{
     FenceError, Holder, Lease, LeaseError, RetargetOptions, ServiceLimits, VolumeConfig,
@@ -75,6 +75,37 @@ fn a_fence_waits_for_what_is_at_the_origin_and_for_no_longer_than_it_is_told() {
         origin.open();
         again.join().unwrap();
     });
+}
+
+/// Whoever runs the storage may need hours to say that a lost write is lost; that keeps nobody from another way to it.
+#[test]
+fn a_write_of_unknown_outcome_hinders_no_fence_and_stays_in_doubt_behind_it() {
+    let (image, inner) = memory(MIB);
+    let volume = VolumeConfig {
+        lease: Some(Lease::FIRST),
+        quota: forebay_units::Bytes(MIB),
+        ..VolumeConfig::new("disk", Arc::new(Loser(inner)))
+    };
+    let scene = scene(vec![volume], ServiceLimits::default());
+    let mut client = Client::connect(&scene.path, "disk").unwrap();
+    let answer = |client: &mut Client| client.finish_one().unwrap().1;
+    client.write(0, &[7; 4096]).unwrap();
+    assert!(answer(&mut client).is_err());
+    scene.appliance.raise_lease("disk", named(1), PATIENCE).unwrap();
+    let mut next = Client::connect(&scene.path, "disk@1").unwrap();
+    next.write(4096, &[8; 4096]).unwrap();
+    assert!(answer(&mut next).is_ok());
+    // The lost write is applied after all: nobody has written over it, nor is anything of before cached.
+    let read = |client: &mut Client| {
+        client.read(0, 4096).unwrap();
+        answer(client).unwrap()
+    };
+    next.write(512, &[9; 512]).unwrap();
+    assert!(answer(&mut next).is_err());
+    assert_eq!(read(&mut next), vec![0; 4096]);
+    image.write_at(0, &[7; 4096]);
+    assert_eq!(read(&mut next), vec![7; 4096]);
+    assert_eq!(scene.appliance.observe("disk", false).unwrap().observation.in_doubt.len(), 1);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Origins that do not behave: one that keeps requests back, and one that brings down who asks.
 
 use super::scene::{MIB, PATIENCE};
-use forebay_origin::{CompletionSink, Origin, OriginRequest, OriginTraits};
+use forebay_origin::{CompletionSink, Origin, OriginCompletion, OriginError, OriginRequest, OriginTraits};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -53,6 +53,28 @@ impl Origin for HeldOrigin {
 
     fn describe(&self) -> String {
         "held".to_owned()
+    }
+}
+
+/// An origin that loses what is written to its first block: that may be applied later.
+pub(crate) struct Loser(pub(crate) Arc<dyn Origin>);
+
+impl Origin for Loser {
+    fn traits(&self) -> OriginTraits {
+        self.0.traits()
+    }
+
+    fn submit(&self, request: OriginRequest, sink: &Arc<dyn CompletionSink>) {
+        let is_lost = request.operation.changes_content() && request.operation.range().offset == 0;
+        if !is_lost {
+            return self.0.submit(request, sink);
+        }
+        let result = Err(OriginError::OutcomeUnknown { context: "lost".to_owned(), asked: None });
+        sink.complete(OriginCompletion { id: request.id, result });
+    }
+
+    fn describe(&self) -> String {
+        "loser".to_owned()
     }
 }
 

@@ -400,9 +400,10 @@ pub(super) fn troubles(status: &Status) -> Vec<String> {
         }
         if volume.origin.in_doubt_bytes > 0 {
             lines.push(format!(
-                "! volume `{}` has {} with writes of unknown outcome: further writes there fail until the origin has settled them, or `forebay route --settled` of who serves the volume says that it cannot apply them any more",
+                "! volume `{}` has {} with writes of unknown outcome: further writes there fail until the origin has settled them, or `forebay route {} --to URI --settled`, asked of whoever has that origin, with the URI that it has, says that it cannot apply them any more",
                 volume.name,
-                bytes(volume.origin.in_doubt_bytes)
+                bytes(volume.origin.in_doubt_bytes),
+                volume.name
             ));
         }
     }

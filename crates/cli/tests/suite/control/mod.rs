@@ -3,6 +3,7 @@
 //! A storage side whose every request takes 8 ms is watched; a client reads and writes. What it reads is what it wrote.
 
 mod clock;
+mod doubts;
 mod drains;
 mod drill;
 mod prometheus;
