@@ -60,7 +60,7 @@ pub(crate) enum Reason {
     Secret,
     /// The volume's lease keeps it out.
     Fenced,
-    /// There are as many connections as may be.
+    /// There are as many connections as may be, in all or of one volume.
     Limit,
     /// It did not choose in time, or gave way to others.
     Timeout,

@@ -21,7 +21,7 @@ pub struct ApplianceConfig {
     pub tls: Option<ServerTls>,
     /// Threads that own volumes; at least 1. Each volume has one, so more than there are volumes is a waste. Default 2.
     pub workers: usize,
-    /// Client connections at once, handshakes included. Default 4,096.
+    /// Client connections at once, handshakes included. Default 4,096. Half of them are kept for all volumes in equal shares, as far as a volume has not used its own.
     pub connections_max: usize,
     /// Maxima of each worker.
     pub limits: ServiceLimits,

@@ -347,6 +347,7 @@ impl Acceptor {
         }
         let mut chosen = None;
         let mut is_over = false;
+        let mut is_too_many = false;
         let mut consumed = 0;
         {
             let directory = self.directory.read().expect("nobody panics while holding the directory");
@@ -389,6 +390,11 @@ impl Acceptor {
                                     .resolve(&name)
                                     .map(|(entry, entrance)| (entry.clone(), entrance));
                                 is_over = chosen.is_none();
+                                let (connections, most) =
+                                    (self.connections.load(Ordering::Relaxed), self.connections_max);
+                                is_too_many = chosen
+                                    .as_ref()
+                                    .is_some_and(|(entry, _)| !directory.has_room(entry, connections, most));
                             }
                         }
                     }
@@ -406,6 +412,18 @@ impl Acceptor {
                     }
                 }
             }
+        }
+        if let Some((entry, _)) = chosen.as_ref().filter(|_| is_too_many) {
+            let (name, has) = (&entry.export.name, entry.connections.load(Ordering::Relaxed));
+            let of = format_args!(
+                "volume `{name}` has {has} of {} at most; the rest is kept for others",
+                self.connections_max
+            );
+            let why = "too many connections of one volume; refused one";
+            handshake.refuse(now, &mut self.door, Reason::Limit, why, Some(&of));
+            // It is not told that it has what it chose.
+            self.handshakes.remove(key);
+            return;
         }
         handshake.input.drain(..consumed);
         handshake.is_behind = handshake.output.len() > HANDSHAKE_OUTPUT_BYTES_MAX;

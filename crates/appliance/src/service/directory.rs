@@ -64,6 +64,22 @@ pub(crate) struct Directory {
 const FENCED: &str = "the volume's lease is held by others: this epoch is over, or a lease is out";
 
 impl Directory {
+    /// Whether a volume may have one more of the `most` connections at once, of which there are `connections` with it: half of them are kept for all volumes in
+    /// equal shares, so that the clients of one keep those of no other out. What others have not used of theirs is all that is kept.
+    ///
+    /// Linear in the number of volumes where more than half of the connections are there.
+    pub(crate) fn has_room(&self, volume: &DirectoryEntry, connections: usize, most: usize) -> bool {
+        if connections <= most - most / 2 {
+            return true;
+        }
+        let share = (most / 2).checked_div(self.entries.len()).unwrap_or(0);
+        let has = |entry: &DirectoryEntry| entry.connections.load(Ordering::Relaxed);
+        let is_other = |entry: &&DirectoryEntry| !Arc::ptr_eq(&entry.connections, &volume.connections);
+        let kept: usize =
+            self.entries.values().filter(is_other).map(|entry| share.saturating_sub(has(entry))).sum();
+        has(volume) < share || connections + kept <= most
+    }
+
     /// The volume of this name, for those who show its secret where it has one.
     fn named(&self, name: &str) -> Option<&DirectoryEntry> {
         let open = self.entries.get(name).filter(|entry| entry.secret.is_none());

@@ -1,6 +1,6 @@
 //! The tier on flash by hand: what goes there, what is answered from it, and what a change leaves of it.
 
-use super::tests::{BLOCK, complete, machine, ranges, read, replies, submissions, write};
+use super::tests::{BLOCK, complete, machine_with, ranges, read, replies, submissions, write};
 use super::*;
 use forebay_cache::flash::{FlashPartition, Geometry, PartitionSettings, SegmentPool, VolumeId};
 use forebay_origin::{OriginCompletion, OriginError, OriginOperation, OriginRequest};
@@ -8,8 +8,12 @@ use forebay_policy::placement::{Admission, Placing};
 use forebay_units::{BlockSize, ByteRange, Bytes, Nanos};
 
 pub(super) fn machine_with_flash(quota_blocks: u64) -> VolumeMachine {
+    machine_with_flash_and(quota_blocks, VolumeLimits::default())
+}
+
+fn machine_with_flash_and(quota_blocks: u64, limits: VolumeLimits) -> VolumeMachine {
     let geometry = Geometry { segment_bytes: BLOCK as u32, segments: 8, records: 1 };
-    let mut machine = machine(quota_blocks);
+    let mut machine = machine_with(quota_blocks, limits);
     machine.attach_flash(FlashPartition::new(PartitionSettings {
         device_id: 1,
         volume: VolumeId(2),
@@ -119,6 +123,46 @@ fn a_change_takes_its_blocks_off_flash_before_it_is_answered() {
     assert_eq!(replies(&mut machine), [(1, Ok(Vec::new()))]);
     assert_eq!(read(&mut machine, 3, 0, 1), None);
     assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (0, 1));
+}
+
+/// As it leaves memory, and for the same reason: its blocks are not looked up part by part.
+#[test]
+fn a_long_change_takes_its_range_off_flash_with_the_first_part() {
+    let limits = VolumeLimits { patched_blocks_max: 4, ..VolumeLimits::default() };
+    for zeroes in [false, true] {
+        let mut machine = machine_with_flash_and(1, limits);
+        // One block of the second part, one behind the change, and one in memory.
+        for block in [5, 6, 7] {
+            fill(&mut machine, block, 0xa);
+            demote_all(&mut machine);
+        }
+        let range = ByteRange::new(0, 6 * BLOCK);
+        let operation = match zeroes {
+            true => ClientOperation::WriteZeroes { range, may_trim: true, fua: false, fast: false },
+            false => ClientOperation::Trim { range, fua: false },
+        };
+        machine.request(Nanos::ZERO, RequestTag(1), operation);
+        let parts = submissions(&mut machine);
+        assert_eq!(ranges(&parts), [(0, 4 * BLOCK), (4 * BLOCK, 2 * BLOCK)]);
+        let on_flash = |machine: &mut VolumeMachine| {
+            machine.observe(Nanos::ZERO, false).flash.unwrap().statistics.resident_blocks
+        };
+        assert_eq!(on_flash(&mut machine), 2);
+        complete(&mut machine, &parts[0], 0);
+        assert_eq!(on_flash(&mut machine), 1);
+        // It is asked of the origin, and not kept: it may be as it was before the second part.
+        assert_eq!(read(&mut machine, 2, 5 * BLOCK, 1), None);
+        let asked = submissions(&mut machine);
+        assert_eq!((asked.len(), flash_submissions(&mut machine).len()), (1, 0));
+        complete(&mut machine, &asked[0], 0xa);
+        assert_eq!(replies(&mut machine), [(2, Ok(vec![0xa]))]);
+        complete(&mut machine, &parts[1], 0);
+        assert_eq!(replies(&mut machine), [(1, Ok(Vec::new()))]);
+        demote_all(&mut machine);
+        // The one behind the change is on flash still.
+        assert_eq!(read(&mut machine, 3, 6 * BLOCK, 1), None);
+        assert_eq!((flash_submissions(&mut machine).len(), submissions(&mut machine).len()), (1, 0));
+    }
 }
 
 /// What leaves memory for a block that enters with a change was changed by it too.

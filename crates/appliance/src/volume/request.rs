@@ -149,7 +149,7 @@ pub struct VolumeLimits {
     pub write_parts_max: usize,
     /// Longest part of a trim or of zeroes, so that no step visits too many blocks at once.
     pub zero_part_bytes_max: Bytes,
-    /// Most blocks of a trim or of zeroes that are changed in memory one by one. A longer one empties its range there: 28 bytes can ask for 4 GiB, and looking up a million blocks
+    /// Most blocks of a trim or of zeroes that are looked up one by one. A longer one empties its range, in memory and on flash: 28 bytes can ask for 4 GiB, and looking up a million blocks
     /// for each such request would take its worker from everybody else.
     pub patched_blocks_max: u64,
     /// Longest read, write or cache request.

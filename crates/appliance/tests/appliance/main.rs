@@ -412,6 +412,53 @@ fn a_hundred_connections_share_a_few_volumes() {
 }
 
 #[test]
+fn clients_of_one_volume_do_not_keep_those_of_another_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nbd.sock");
+    let appliance = Appliance::start(ApplianceConfig {
+        listeners: vec![ListenerConfig::Unix { path: path.clone() }],
+        connections_max: 8,
+        volumes: ["many", "few"].map(|name| VolumeConfig::new(name, memory(MIB).1)).into(),
+        ..ApplianceConfig::default()
+    })
+    .unwrap();
+    let mut many: Vec<Client> = (0..6).map(|_| Client::connect(&path, "many").unwrap()).collect();
+    // A quarter is the other's: it has used none of it.
+    assert!(Client::connect(&path, "many").is_err());
+    until("the refusal is over", || appliance.connections() == 6);
+    let mut few = vec![Client::connect(&path, "few").unwrap()];
+    assert!(Client::connect(&path, "many").is_err());
+    until("the refusal is over", || appliance.connections() == 7);
+    few.push(Client::connect(&path, "few").unwrap());
+    // What one has left the other may have, beyond its own share.
+    many.truncate(3);
+    until("the disconnections", || appliance.connections() == 5);
+    few.extend((0..3).map(|_| Client::connect(&path, "few").unwrap()));
+    assert!(Client::connect(&path, "few").is_err(), "all that there are");
+    for client in many.iter_mut().chain(&mut few) {
+        client.read(0, 4096).unwrap();
+        assert!(client.finish_one().unwrap().1.is_ok());
+    }
+    assert_eq!(appliance.refused()[3], ("limit", 3));
+}
+
+#[test]
+fn a_volume_that_is_alone_may_have_all_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nbd.sock");
+    let appliance = Appliance::start(ApplianceConfig {
+        listeners: vec![ListenerConfig::Unix { path: path.clone() }],
+        connections_max: 5,
+        volumes: vec![VolumeConfig::new("alone", memory(MIB).1)],
+        ..ApplianceConfig::default()
+    })
+    .unwrap();
+    let clients: Vec<Client> = (0..5).map(|_| Client::connect(&path, "alone").unwrap()).collect();
+    assert_eq!(appliance.connections(), clients.len());
+    assert!(Client::connect(&path, "alone").is_err());
+}
+
+#[test]
 fn a_client_that_dies_in_the_middle_of_a_write_leaves_the_volume_whole() {
     let (image, origin) = memory(MIB);
     let held = HeldOrigin::new(origin);

@@ -125,7 +125,8 @@ impl VolumeMachine {
                     && write.blocks.count() > self.settings.limits.patched_blocks_max;
                 // With the first part that is done: zeroes that must be fast may all be refused. None of its blocks enters before all parts have ended, but what is wanted of them.
                 if is_long && !std::mem::replace(&mut write.is_emptied, true) {
-                    self.cache.invalidate(write.blocks);
+                    let blocks = write.blocks;
+                    self.invalidate(blocks);
                 }
                 self.apply(&part, blocks, zeroes, is_long, common(whole, blocks), &mut wanted);
                 self.writes.writes.get_mut(part.write).expect("as above").wanted = wanted;
@@ -179,7 +180,7 @@ impl VolumeMachine {
     /// The origin did this part: what is cached of it becomes what the origin holds, and what is wanted of it enters so. No other change in flight
     /// has bytes of a block that this one changes as a whole.
     ///
-    /// `is_emptied`: memory holds none of them any more. `whole`: the blocks of the part that are changed as a whole. What is `wanted` of them is not any more once they have had their chance; where the bytes are not
+    /// `is_emptied`: no tier holds any of them any more. `whole`: the blocks of the part that are changed as a whole. What is `wanted` of them is not any more once they have had their chance; where the bytes are not
     /// known any more, since it was wanted too late, it still is.
     fn apply(
         &mut self,
@@ -191,12 +192,13 @@ impl VolumeMachine {
         wanted: &mut RangeSet,
     ) {
         // Flash is not changed in place: the copy leaves, before anybody is told of the change.
-        if let Some(flash) = &mut self.flash {
+        if let Some(flash) = self.flash.as_mut().filter(|_| !is_emptied) {
             flash.invalidate(blocks);
         }
-        debug_assert!(
-            !is_emptied || !(blocks.first..blocks.end).any(|block| self.cache.contains(BlockIndex(block)))
-        );
+        let has = |block| {
+            self.cache.contains(block) || self.flash.as_ref().is_some_and(|flash| flash.contains(block))
+        };
+        debug_assert!(!is_emptied || !(blocks.first..blocks.end).any(|block| has(BlockIndex(block))));
         if self.cache.resident_blocks() == 0 && wanted.is_empty() || is_emptied && !zeroes {
             return;
         }
