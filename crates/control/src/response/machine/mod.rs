@@ -467,13 +467,19 @@ impl Response {
             shared.rules.cost.room(Bytes(cache.get().saturating_add(more)), wish.flash, wish.rate)
         };
         let claims = &mut shared.claims;
-        let mut claim =
-            |room| claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room));
-        let claimed = (0..=HEADROOM_HALVINGS)
-            .map(|halvings| headroom >> halvings)
-            .chain([share])
-            .find_map(|headroom| claim(with(headroom)).ok())
-            .map_or_else(|| claim(room), Ok);
+        let mut claim = |room, only: Option<HostId>| {
+            let elsewhere = |host| only.filter(|only| *only != host).map(|_| String::new());
+            let left_out = |host| left_out(host).or_else(|| elsewhere(host));
+            claims.claim_near(home, room, self.volume, left_out).map(|claimed| (claimed, room))
+        };
+        // Home with less of it before any other host with all.
+        let each = [Some(home), None].into_iter().flat_map(|only| {
+            let headrooms = (0..=HEADROOM_HALVINGS).map(|halvings| headroom >> halvings).chain([share]);
+            headrooms.map(move |headroom| (only, headroom))
+        });
+        let claimed = { each }
+            .find_map(|(only, headroom)| claim(with(headroom), only).ok())
+            .map_or_else(|| claim(room, None), Ok);
         match claimed {
             Ok(((claim, host), room)) => {
                 let appliance = ApplianceId(shared.next_appliance);

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// What is asked for is so long ago: samples that are taken together do not come in together (ours).
 const SETTLED_S: f64 = 0.2;
+/// So many requests take some time together, by any clock that counts milliseconds (ours: a microsecond each is half of that).
+const TIMELESS_MAX: f64 = 500.0;
 /// Requests per second above which a counter is taken to have jumped (ours: no volume completes as many).
 const RATE_MAX: f64 = 1e8;
 /// Requests outstanding on average, by the time that was spent on them, above which a counter of seconds is taken to have jumped (ours: no volume has as many).
@@ -131,6 +133,9 @@ impl Counters {
         {
             return Err("its counters jumped");
         }
+        if [&reads, &writes].iter().any(|side| side.requests >= TIMELESS_MAX && side.seconds == 0.0) {
+            return Err("its requests are counted, and their seconds stand still");
+        }
         let span = Nanos::from_secs_f64(span_s);
         let seen = VolumeObservation {
             arrivals,
@@ -228,6 +233,10 @@ mod tests {
         assert_eq!(since(counters(102.0, 1e12, 5.0)).unwrap_err(), "its counters jumped");
         assert_eq!(since(counters(102.0, f64::NAN, 5.0)).unwrap_err(), "its counters jumped");
         assert_eq!(since(counters(102.0, 1e3, 1e6)).unwrap_err(), "its counters jumped");
+        // A few that took less than a millisecond together may be told to have taken nothing.
+        assert_eq!(since(counters(102.0, 1_499.0, 4.0)).unwrap().unwrap().0.arrivals, 499);
+        let still = "its requests are counted, and their seconds stand still";
+        assert_eq!(since(counters(102.0, 1_500.0, 4.0)).unwrap_err(), still);
         // A sample of before may have been a minute old; an hour may not have passed in two seconds, nor a second back.
         assert!(since(counters(161.0, 1_500.0, 5.0)).is_ok_and(|seen| seen.is_some()));
         assert_eq!(since(counters(3_702.0, 1_500.0, 5.0)).unwrap_err(), "the clock of its samples was set");
