@@ -9,6 +9,7 @@ mod chaos;
 mod client;
 mod control;
 mod crash;
+mod daemon;
 mod demo;
 mod emulated;
 mod guest;

@@ -6,12 +6,12 @@
 //! `appliance`. Here it must get on at all, while the others have come and gone.
 
 use crate::client::Client;
-use crate::support::{SetOnDrop, folder, serve, wait_for};
+use crate::daemon::Daemon;
+use crate::support::{SetOnDrop, folder};
 use forebay_nbd::client::Operation;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,46 +32,23 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the others come and go meanwhile.
 const ROUNDS: usize = 4;
 
-struct Daemon {
-    folder: tempfile::TempDir,
-    child: Child,
+fn start() -> Daemon {
+    let folder = folder();
+    let at = folder.path().display();
+    std::fs::File::create(folder.path().join("disk")).unwrap().set_len(VOLUME).unwrap();
+    let configuration = format!(
+        "listen = \"unix:{at}/socket\"\n[http]\nlisten = \"off\"\n[observe]\nenabled = false\n\
+         [limits]\nworkers = 1\nheld_per_worker = \"64MiB\"\nstalled_client = \"2s\"\n\
+         [[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"16MiB\"\n"
+    );
+    Daemon::start(folder, configuration)
 }
 
-impl Daemon {
-    fn start() -> Daemon {
-        let folder = folder();
-        let at = folder.path().display();
-        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(VOLUME).unwrap();
-        let configuration = format!(
-            "listen = \"unix:{at}/socket\"\n[http]\nlisten = \"off\"\n[observe]\nenabled = false\n\
-             [limits]\nworkers = 1\nheld_per_worker = \"64MiB\"\nstalled_client = \"2s\"\n\
-             [[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"16MiB\"\n"
-        );
-        std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = serve(&folder.path().join("forebay.toml"), log);
-        let daemon = Daemon { folder, child };
-        wait_for(&daemon.socket());
-        daemon
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.folder.path().join("socket")
-    }
-
-    /// A line of `/proc/PID/status`, in bytes.
-    fn memory(&self, what: &str) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
-        let line = status.lines().find(|line| line.starts_with(what)).expect("the kernel says it");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A line of `/proc/PID/status`, in bytes.
+fn memory(daemon: &Daemon, what: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.child.id())).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with(what)).expect("the kernel says it");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
 }
 
 /// A connection that says `requests` after its handshake, and never reads what it is answered.
@@ -109,11 +86,11 @@ fn good_reads(client: &mut Client<Instant>, mut is_enough: impl FnMut(u64) -> bo
 
 #[test]
 fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others() {
-    let daemon = Daemon::start();
-    let socket = daemon.socket();
+    let daemon = start();
+    let socket = daemon.path("socket");
     let mut good: Client<Instant> = Client::connect(&socket, "db").expect("the daemon serves");
     let (alone, _) = good_reads(&mut good, |count| count >= READS);
-    let before = daemon.memory("VmRSS");
+    let before = memory(&daemon, "VmRSS");
 
     let largest = 32 << 20;
     let read = |length| Operation::Read { offset: 64 << 20, length, dont_fragment: false };
@@ -168,7 +145,7 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
         let _over = SetOnDrop(&over);
         good_reads(&mut good, |count| count >= READS && rounds.load(Ordering::Relaxed) >= ROUNDS)
     });
-    let peak = daemon.memory("VmHWM");
+    let peak = memory(&daemon, "VmHWM");
     println!(
         "overload: {alone:.0} reads/s alone, {beside:.0} beside 500 clients (slowest {slowest:?}); {} MiB before, {} MiB at most",
         before / MIB,
@@ -188,19 +165,19 @@ fn five_hundred_clients_that_mean_no_good_neither_fill_memory_nor_starve_others(
 #[test]
 fn a_loop_of_bad_handshakes_does_not_fill_the_log() {
     const LOOPS: usize = 500;
-    let daemon = Daemon::start();
+    let daemon = start();
     for round in 0..LOOPS {
-        let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+        let mut stream = UnixStream::connect(daemon.path("socket")).unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
         // Flags that nobody has, or a word in the place of an option.
         let said: &[u8] = if round % 2 == 0 { &[0xff; 4] } else { b"\0\0\0\x01GET / HTTP/1.1\r\n\r\n" };
         stream.write_all(said).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     }
-    let log = std::fs::read_to_string(daemon.folder.path().join("log")).unwrap();
+    let log = daemon.log();
     let lines = log.lines().filter(|line| line.contains("WARN")).collect::<Vec<_>>();
     assert!((1..20).contains(&lines.len()), "{} lines: {:?}", lines.len(), &lines[..lines.len().min(20)]);
     assert!(lines[0].contains("client breaks the protocol; disconnected"), "{}", lines[0]);
     // Who means well is let in.
-    assert!(Client::<()>::connect(&daemon.socket(), "db").is_some());
+    assert!(Client::<()>::connect(&daemon.path("socket"), "db").is_some());
 }

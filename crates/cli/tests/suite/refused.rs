@@ -1,101 +1,61 @@
 //! Who is refused before it has a volume leaves a line in the log and a count, and nothing of what it showed as a secret.
 
-use crate::support::{folder, secret_file, serve, succeed};
+use crate::daemon::Daemon;
+use crate::support::{folder, succeed};
 use forebay_nbd::Uri;
 use forebay_origin::{NbdOrigin, NbdOriginOptions};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::Child;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const SECRET: &str = "a-secret-that-nobody-may-read";
 const TOKEN: &str = "a-token-that-nobody-may-read";
 
 /// The volumes `db`, which has a secret, and `open`; both have leases.
-struct Daemon {
-    folder: tempfile::TempDir,
-    child: Child,
+fn start() -> Daemon {
+    let folder = folder();
+    let at = folder.path().display();
+    let configuration = format!(
+        "listen = [\"unix:{at}/nbd\"]\n[leases]\npath = \"{at}/leases\"\n\
+         [http]\nlisten = \"127.0.0.1:0\"\nsocket = \"{at}/http\"\ntoken = \"{TOKEN}\"\n\
+         [[volume]]\nname = \"db\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\nsecret = \"{SECRET}\"\n\
+         [[volume]]\nname = \"open\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\n"
+    );
+    Daemon::start(folder, configuration)
 }
 
-impl Daemon {
-    fn start() -> Daemon {
-        let folder = folder();
-        let at = folder.path().display();
-        let configuration = format!(
-            "listen = [\"unix:{at}/nbd\"]\n[leases]\npath = \"{at}/leases\"\n\
-             [http]\nlisten = \"127.0.0.1:0\"\nsocket = \"{at}/http\"\ntoken = \"{TOKEN}\"\n\
-             [[volume]]\nname = \"db\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\nsecret = \"{SECRET}\"\n\
-             [[volume]]\nname = \"open\"\norigin = {{ type = \"memory\", size = \"1MiB\" }}\n"
-        );
-        let file = secret_file(&folder, "forebay.toml", configuration);
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let daemon = Daemon { child: serve(&file, log), folder };
-        daemon.wait_for("ready:");
-        daemon
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.path("log")).unwrap()
-    }
-
-    /// Waits until the log says `words`, so many times.
-    fn wait_for_times(&self, words: &str, times: usize) {
-        let end = Instant::now() + Duration::from_secs(30);
-        while self.log().matches(words).count() < times {
-            assert!(Instant::now() < end, "the log does not say `{words}`: {}", self.log());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn wait_for(&self, words: &str) {
-        self.wait_for_times(words, 1);
-    }
-
-    fn is_let_in(&self, export: &str) -> bool {
-        let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
-        NbdOrigin::connect(&Uri::unix(self.path("nbd"), export), options).is_ok()
-    }
-
-    /// Asks each of these options, and takes the answers: all that comes until the daemon says goodbye.
-    fn ask(&self, options: &[Vec<u8>]) {
-        let mut stream = UnixStream::connect(self.path("nbd")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let abort = option(2, b"");
-        stream.write_all(&[&[0, 0, 0, 3], options.concat().as_slice(), &abort].concat()).unwrap();
-        stream.read_to_end(&mut Vec::new()).unwrap();
-    }
-
-    /// `forebay_connections_refused_total` by reason.
-    fn refused(&self) -> BTreeMap<String, u64> {
-        let mut stream = UnixStream::connect(self.path("http")).unwrap();
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        let counts = text.lines().filter_map(|line| {
-            let (reason, count) =
-                line.strip_prefix("forebay_connections_refused_total{reason=\"")?.split_once("\"} ")?;
-            Some((reason.to_owned(), count.parse().unwrap()))
-        });
-        counts.collect()
-    }
-
-    /// Those of `refused` that are not 0.
-    fn some_refused(&self) -> Vec<(String, u64)> {
-        self.refused().into_iter().filter(|(_, count)| *count > 0).collect()
-    }
+fn is_let_in(daemon: &Daemon, export: &str) -> bool {
+    let options = NbdOriginOptions { connections: 1, ..NbdOriginOptions::default() };
+    NbdOrigin::connect(&Uri::unix(daemon.path("nbd"), export), options).is_ok()
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Asks each of these options, and takes the answers: all that comes until the daemon says goodbye.
+fn ask(daemon: &Daemon, options: &[Vec<u8>]) {
+    let mut stream = UnixStream::connect(daemon.path("nbd")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let abort = option(2, b"");
+    stream.write_all(&[&[0, 0, 0, 3], options.concat().as_slice(), &abort].concat()).unwrap();
+    stream.read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// `forebay_connections_refused_total` by reason.
+fn refused(daemon: &Daemon) -> BTreeMap<String, u64> {
+    let mut stream = UnixStream::connect(daemon.path("http")).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let counts = text.lines().filter_map(|line| {
+        let (reason, count) =
+            line.strip_prefix("forebay_connections_refused_total{reason=\"")?.split_once("\"} ")?;
+        Some((reason.to_owned(), count.parse().unwrap()))
+    });
+    counts.collect()
+}
+
+/// Those of them that are not 0.
+fn some_refused(daemon: &Daemon) -> Vec<(String, u64)> {
+    refused(daemon).into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 fn option(number: u32, data: &[u8]) -> Vec<u8> {
@@ -109,36 +69,36 @@ fn named(name: &str) -> Vec<u8> {
 
 #[test]
 fn who_is_refused_is_told_of_and_counted_by_the_reason() {
-    let daemon = Daemon::start();
+    let daemon = start();
     let words = ["export", "fenced", "limit", "protocol", "secret", "timeout", "tls", "token"];
     let at_first: BTreeMap<String, u64> = words.map(|word| (word.to_owned(), 0)).into();
-    assert_eq!(daemon.refused(), at_first, "all are there from the start on");
-    assert!(daemon.is_let_in(&format!("db.{SECRET}")) && daemon.is_let_in("open"));
+    assert_eq!(refused(&daemon), at_first, "all are there from the start on");
+    assert!(is_let_in(&daemon, &format!("db.{SECRET}")) && is_let_in(&daemon, "open"));
 
     let guess = "a-guess-that-nobody-may-read";
     let missing = "client shows no secret, or a wrong one; refused";
     for name in ["db".to_owned(), format!("db.{guess}"), format!("db.{guess}@7"), "db@7".to_owned()] {
-        assert!(!daemon.is_let_in(&name), "{name}");
+        assert!(!is_let_in(&daemon, &name), "{name}");
     }
     // The oldest way to ask, whose error has the name.
-    daemon.ask(&[option(1, format!("db.{guess}").as_bytes())]);
+    ask(&daemon, &[option(1, format!("db.{guess}").as_bytes())]);
     daemon.wait_for_times(missing, 5);
     daemon.wait_for("volume `db`");
 
     let unknown = "client asks for an export that is not here; refused";
     for name in ["nobody".to_owned(), format!("dbb.{SECRET}"), SECRET.to_owned()] {
-        assert!(!daemon.is_let_in(&name), "{name}");
+        assert!(!is_let_in(&daemon, &name), "{name}");
     }
-    daemon.ask(&[option(1, format!("dbb.{guess}").as_bytes())]);
+    ask(&daemon, &[option(1, format!("dbb.{guess}").as_bytes())]);
     daemon.wait_for_times(unknown, 4);
     daemon.wait_for("`nobody`");
     daemon.wait_for("`dbb..`");
 
     let server = format!("unix:{}", daemon.path("http").display());
     succeed(["lease", "open", "--raise", "3", "--server", &server]);
-    assert!(daemon.is_let_in("open@3"));
+    assert!(is_let_in(&daemon, "open@3"));
     for name in ["open", "open@2"] {
-        assert!(!daemon.is_let_in(name), "{name}");
+        assert!(!is_let_in(&daemon, name), "{name}");
     }
     daemon.wait_for("volume `open`, asked for without an epoch; epoch 3 has it");
     daemon.wait_for("volume `open`, asked for with epoch 2; epoch 3 has it");
@@ -158,7 +118,7 @@ fn who_is_refused_is_told_of_and_counted_by_the_reason() {
     daemon.wait_for(&peer);
 
     let counts = [("export", 4), ("fenced", 2), ("secret", 5), ("token", 1)];
-    assert_eq!(daemon.some_refused(), counts.map(|(word, count)| (word.to_owned(), count)));
+    assert_eq!(some_refused(&daemon), counts.map(|(word, count)| (word.to_owned(), count)));
     let log = daemon.log();
     let told: Vec<&str> = log.lines().filter(|line| line.contains("; refused")).collect();
     assert!(
@@ -170,25 +130,25 @@ fn who_is_refused_is_told_of_and_counted_by_the_reason() {
 
 #[test]
 fn who_looks_around_is_refused_nothing_and_who_asks_many_times_at_once_is_refused_once() {
-    let daemon = Daemon::start();
+    let daemon = start();
     let server = format!("unix:{}", daemon.path("http").display());
     succeed(["lease", "open", "--raise", "3", "--server", &server]);
     // The list, and what is there, though a lease keeps it out.
     let info = |name: &str| option(6, &named(name));
-    daemon.ask(&[option(3, b""), info("open"), info(""), info("nobody")]);
-    assert_eq!(daemon.some_refused(), []);
+    ask(&daemon, &[option(3, b""), info("open"), info(""), info("nobody")]);
+    assert_eq!(some_refused(&daemon), []);
     // But whoever asks about a volume with a secret guesses it, by whatever question.
     let guesses = (0..50).map(|guess| info(&format!("db.a-guess-of-the-secret-{guess}")));
-    daemon.ask(&guesses.collect::<Vec<_>>());
+    ask(&daemon, &guesses.collect::<Vec<_>>());
     let go = |name: &str| option(7, &named(name));
-    daemon.ask(&[go("open"), go("open@1"), go("nobody"), go("no-one")]);
-    assert_eq!(daemon.some_refused(), ["export", "fenced", "secret"].map(|word| (word.to_owned(), 1)));
+    ask(&daemon, &[go("open"), go("open@1"), go("nobody"), go("no-one")]);
+    assert_eq!(some_refused(&daemon), ["export", "fenced", "secret"].map(|word| (word.to_owned(), 1)));
     // However often it is tried, the log has a few lines.
     for _ in 0..100 {
-        daemon.ask(&[go("open")]);
+        ask(&daemon, &[go("open")]);
     }
-    daemon.ask(&[go("db")]);
-    assert_eq!((daemon.refused()["fenced"], daemon.refused()["secret"]), (101, 2));
+    ask(&daemon, &[go("db")]);
+    assert_eq!((refused(&daemon)["fenced"], refused(&daemon)["secret"]), (101, 2));
     let times = |words: &str| daemon.log().matches(words).count();
     assert_eq!((times("client is fenced"), times("client shows no secret")), (8, 2));
 }

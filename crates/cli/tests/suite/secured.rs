@@ -1,19 +1,14 @@
 //! TLS between real clients and the real daemon: who may come in, who may not and is told why in the log.
 
-use crate::support::{self, file, folder, secret_file, serve};
+use crate::daemon::Daemon;
+use crate::support::{self, file, folder, secret_file};
 use forebay_prerequisite::programs;
 use forebay_units::mix64;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 const SIZE: usize = 24 << 20;
-
-/// A volume `db` over the file `disk`, at the socket `required` with TLS only and at `allowed` with or without.
-struct Daemon {
-    folder: tempfile::TempDir,
-    child: Child,
-}
 
 fn certificates(whose: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -23,59 +18,33 @@ fn certificates(whose: &str) -> PathBuf {
         .expect("they are there")
 }
 
-impl Daemon {
-    fn start() -> Daemon {
-        let folder = folder();
-        let at = folder.path().display();
-        let good = certificates("good");
-        let good = good.display();
-        let configuration = format!(
-            "listen = [{{ address = \"unix:{at}/required\", tls = \"required\" }}, {{ address = \"unix:{at}/allowed\", tls = \"allowed\" }}, \"unix:{at}/off\"]\n\
-             [tls]\ncertificate = \"{good}/server-cert.pem\"\nkey = \"{good}/server-key.pem\"\nclient_authorities = \"{good}/ca-cert.pem\"\n\
-             [http]\nlisten = \"off\"\n[[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"8MiB\"\n"
-        );
-        std::fs::File::create(folder.path().join("disk")).unwrap().set_len(SIZE as u64).unwrap();
-        std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
-        let log = std::fs::File::create(folder.path().join("log")).unwrap();
-        let child = serve(&folder.path().join("forebay.toml"), log);
-        let daemon = Daemon { folder, child };
-        daemon.wait_for_log("ready:");
-        daemon
-    }
-
-    /// Waits until the log says `words`.
-    fn wait_for_log(&self, words: &str) {
-        let end = Instant::now() + Duration::from_secs(30);
-        loop {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
-            if log.contains(words) {
-                return;
-            }
-            assert!(Instant::now() < end, "the log does not say `{words}`: {log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).to_str().expect("temporary paths are UTF-8").to_owned()
-    }
-
-    /// The volume at a socket, over TLS with these certificates.
-    fn secured(&self, socket: &str, whose: &str) -> String {
-        let certificates = certificates(whose);
-        format!("nbds+unix:///db?socket={}&tls-certificates={}", self.path(socket), certificates.display())
-    }
-
-    fn plain(&self, socket: &str) -> String {
-        format!("nbd+unix:///db?socket={}", self.path(socket))
-    }
+/// A volume `db` over the file `disk`, at the socket `required` with TLS only and at `allowed` with or without.
+fn start() -> Daemon {
+    let folder = folder();
+    let (at, good) = (folder.path().display(), certificates("good"));
+    let good = good.display();
+    let configuration = format!(
+        "listen = [{{ address = \"unix:{at}/required\", tls = \"required\" }}, {{ address = \"unix:{at}/allowed\", tls = \"allowed\" }}, \"unix:{at}/off\"]\n\
+         [tls]\ncertificate = \"{good}/server-cert.pem\"\nkey = \"{good}/server-key.pem\"\nclient_authorities = \"{good}/ca-cert.pem\"\n\
+         [http]\nlisten = \"off\"\n[[volume]]\nname = \"db\"\norigin = \"disk\"\ncache = \"8MiB\"\n"
+    );
+    std::fs::File::create(folder.path().join("disk")).unwrap().set_len(SIZE as u64).unwrap();
+    Daemon::start(folder, configuration)
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// A file or socket of its folder, as an argument.
+fn argument(daemon: &Daemon, name: &str) -> String {
+    daemon.path(name).to_str().expect("temporary paths are UTF-8").to_owned()
+}
+
+/// The volume at a socket, over TLS with these certificates.
+fn secured(daemon: &Daemon, socket: &str, whose: &str) -> String {
+    let certificates = certificates(whose);
+    format!("nbds+unix:///db?socket={}&tls-certificates={}", argument(daemon, socket), certificates.display())
+}
+
+fn plain(daemon: &Daemon, socket: &str) -> String {
+    format!("nbd+unix:///db?socket={}", argument(daemon, socket))
 }
 
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -108,13 +77,13 @@ fn clients_of_others_come_in_by_tls() {
     if !programs("clients over TLS", &["nbdinfo", "nbdcopy", "qemu-img", "nbdkit"], false) {
         return;
     }
-    let daemon = Daemon::start();
-    let disk = daemon.path("disk");
+    let daemon = start();
+    let disk = argument(&daemon, "disk");
     for socket in ["required", "allowed"] {
-        let uri = daemon.secured(socket, "good");
+        let uri = secured(&daemon, socket, "good");
         let info = succeed("nbdinfo", &["--no-content", &uri]);
         assert!(info.contains("TLS") && info.contains(&SIZE.to_string()), "{info}");
-        let (source, target) = (daemon.path("source"), daemon.path("target"));
+        let (source, target) = (argument(&daemon, "source"), argument(&daemon, "target"));
         let content = pattern(socket.len() as u64);
         std::fs::write(&source, &content).unwrap();
         succeed("nbdcopy", &["--flush", &source, &uri]);
@@ -133,7 +102,7 @@ fn clients_of_others_come_in_by_tls() {
         );
         let volume = format!(
             "driver=nbd,server.type=unix,server.path={},export=db,tls-creds=tls,tls-hostname=localhost",
-            daemon.path(socket)
+            argument(&daemon, socket)
         );
         let same = succeed(
             "qemu-img",
@@ -154,7 +123,7 @@ fn clients_of_others_come_in_by_tls() {
                 "-U",
                 "-",
                 "nbd",
-                &format!("uri={}", daemon.plain(socket)),
+                &format!("uri={}", plain(&daemon, socket)),
                 "tls=require",
                 &format!("tls-certificates={}", certificates("good").display()),
                 "--run",
@@ -166,7 +135,7 @@ fn clients_of_others_come_in_by_tls() {
     }
     // In the clear where that is allowed.
     for socket in ["allowed", "off"] {
-        assert_eq!(succeed("nbdinfo", &["--size", &daemon.plain(socket)]).trim(), SIZE.to_string());
+        assert_eq!(succeed("nbdinfo", &["--size", &plain(&daemon, socket)]).trim(), SIZE.to_string());
     }
 }
 
@@ -175,33 +144,36 @@ fn who_is_not_believed_is_refused_and_the_log_says_why() {
     if !programs("strangers over TLS", &["nbdinfo", "openssl"], false) {
         return;
     }
-    let daemon = Daemon::start();
+    let daemon = start();
     let refused = |uri: &str, words: &str| {
         let output = run("nbdinfo", &["--size", uri]);
         assert!(!output.status.success(), "{uri} was let in");
-        daemon.wait_for_log(words);
+        daemon.wait_for(words);
     };
-    refused(&daemon.plain("required"), "client left without TLS, which is required here");
+    refused(&plain(&daemon, "required"), "client left without TLS, which is required here");
     // A client without a certificate, then one whose certificate comes from another authority.
     let (strangers, good) = (certificates("stranger"), certificates("good"));
     let mixed = daemon.folder.path().join("mixed");
     std::fs::create_dir(&mixed).unwrap();
     std::fs::copy(good.join("ca-cert.pem"), mixed.join("ca-cert.pem")).unwrap();
-    let uri =
-        format!("nbds+unix:///db?socket={}&tls-certificates={}", daemon.path("required"), mixed.display());
+    let uri = format!(
+        "nbds+unix:///db?socket={}&tls-certificates={}",
+        argument(&daemon, "required"),
+        mixed.display()
+    );
     refused(&uri, "peer sent no certificates");
     for name in ["client-cert.pem", "client-key.pem"] {
         std::fs::copy(strangers.join(name), mixed.join(name)).unwrap();
     }
     // GnuTLS does not even show a certificate from an authority that the daemon did not name.
     refused(&uri, "peer sent no certificates");
-    refused(&daemon.secured("required", "stranger"), "TLS handshake failed");
+    refused(&secured(&daemon, "required", "stranger"), "TLS handshake failed");
     // Where there is no TLS, asking for it is no way in.
-    assert!(!run("nbdinfo", &["--size", &daemon.secured("off", "good")]).status.success());
+    assert!(!run("nbdinfo", &["--size", &secured(&daemon, "off", "good")]).status.success());
     // Bytes in the clear behind the request for TLS are dropped unseen.
     use std::io::{Read, Write};
     let greet = || {
-        let mut stream = std::os::unix::net::UnixStream::connect(daemon.path("required")).unwrap();
+        let mut stream = std::os::unix::net::UnixStream::connect(argument(&daemon, "required")).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         stream.read_exact(&mut [0; 18]).unwrap();
         stream.write_all(&[0, 0, 0, 3]).unwrap();
@@ -213,7 +185,7 @@ fn who_is_not_believed_is_refused_and_the_log_says_why() {
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     assert!(answer.len() <= 20, "the list of exports was told in the clear: {answer:x?}");
-    daemon.wait_for_log("bytes in the clear behind the request for TLS");
+    daemon.wait_for("bytes in the clear behind the request for TLS");
     // Every other option is refused in the clear, with NBD_REP_ERR_TLS_REQD (2^31 + 5).
     for number in [3, 6, 7, 8, 9, 10] {
         let mut stream = greet();
@@ -223,7 +195,10 @@ fn who_is_not_believed_is_refused_and_the_log_says_why() {
         assert_eq!(u32::from_be_bytes(header[12..16].try_into().unwrap()), (1 << 31) + 5, "option {number}");
     }
     // And all of that harms nobody.
-    assert_eq!(succeed("nbdinfo", &["--size", &daemon.secured("required", "good")]).trim(), SIZE.to_string());
+    assert_eq!(
+        succeed("nbdinfo", &["--size", &secured(&daemon, "required", "good")]).trim(),
+        SIZE.to_string()
+    );
 }
 
 /// One daemon's volume is the other's origin, over TLS, through a kill of the former; nbdkit is an origin over TLS too.
@@ -232,7 +207,7 @@ fn origins_are_reached_by_tls() {
     if !programs("origins over TLS", &["nbdcopy", "nbdkit"], false) {
         return;
     }
-    let lower = Daemon::start();
+    let lower = start();
     let good = certificates("good");
     let good = good.display();
     let folder = folder();
@@ -258,21 +233,17 @@ fn origins_are_reached_by_tls() {
         "listen = \"unix:{at}/upper\"\n[http]\nlisten = \"off\"\n\
          [[volume]]\nname = \"db\"\ncache = \"2MiB\"\norigin = {{ type = \"nbd\", uri = \"nbds+unix:///db?socket={}\", {tls} }}\n\
          [[volume]]\nname = \"kit\"\ncache = \"2MiB\"\non_absent = \"wait\"\norigin = {{ type = \"nbd\", uri = \"nbds+unix:///?socket={}\", {tls} }}\n",
-        lower.path("required"),
+        argument(&lower, "required"),
         nbdkit_socket.display()
     );
-    std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
-    let log = std::fs::File::create(folder.path().join("log")).unwrap();
-    let child = serve(&folder.path().join("forebay.toml"), log);
-    let upper = Daemon { folder, child };
-    upper.wait_for_log("ready:");
-    let (source, target) = (upper.path("source"), upper.path("target"));
+    let upper = Daemon::start(folder, configuration);
+    let (source, target) = (argument(&upper, "source"), argument(&upper, "target"));
     let content = pattern(9);
     std::fs::write(&source, &content).unwrap();
-    let volume = |name: &str| format!("nbd+unix:///{name}?socket={}", upper.path("upper"));
+    let volume = |name: &str| format!("nbd+unix:///{name}?socket={}", argument(&upper, "upper"));
     succeed("nbdcopy", &["--flush", &source, &volume("db")]);
     assert!(
-        std::fs::read(lower.path("disk")).unwrap() == content,
+        std::fs::read(argument(&lower, "disk")).unwrap() == content,
         "what was written is not at the lower origin"
     );
     succeed("nbdcopy", &[&volume("db"), &target]);
@@ -328,12 +299,8 @@ fn nbdkit_is_started_anew_under_load_and_clients_hear_nothing_of_it() {
          origin = {{ type = \"nbd\", uri = \"nbds+unix:///?socket={}\", authorities = \"{good}/ca-cert.pem\" }}\n",
         socket.display()
     );
-    std::fs::write(folder.path().join("forebay.toml"), configuration).unwrap();
-    let log = std::fs::File::create(folder.path().join("log")).unwrap();
-    let child = serve(&folder.path().join("forebay.toml"), log);
-    let daemon = Daemon { folder, child };
-    daemon.wait_for_log("ready:");
-    let uri = format!("--uri=nbd+unix:///db?socket={}", daemon.path("socket"));
+    let daemon = Daemon::start(folder, configuration);
+    let uri = format!("--uri=nbd+unix:///db?socket={}", argument(&daemon, "socket"));
     let job = ["--name=job", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--size=8M", "--iodepth=16"];
     let fio = Command::new("timeout")
         .args(["60", "fio"])
@@ -354,7 +321,7 @@ fn nbdkit_is_started_anew_under_load_and_clients_hear_nothing_of_it() {
     nbdkit = start();
     let fio = fio.wait_with_output().unwrap();
     assert!(fio.status.success(), "{}", String::from_utf8_lossy(&[fio.stdout, fio.stderr].concat()));
-    daemon.wait_for_log("connected again");
+    daemon.wait_for("connected again");
     let _ = nbdkit.kill();
     let _ = nbdkit.wait();
 }
