@@ -273,31 +273,6 @@ impl OriginTable {
         self.kind == OriginKind::Disks && (moves || self.buffer.is_some() || self.array.is_some())
     }
 
-    /// What a random request of `bytes` takes at least on average, without a queue; `None` where some never reach what is slow.
-    pub(super) fn random_least(&self, bytes: u64) -> Option<Nanos> {
-        if self.array.is_some() || self.buffer.is_some() {
-            return None;
-        }
-        // Parts of a longer one are done side by side.
-        let bytes = bytes.min(self.stripe_unit.map_or(64 << 10, Bytes::get));
-        let (positioning, rate) = match self.kind {
-            OriginKind::Servers => (self.service?, self.transfer_per_second.map_or(0, Bytes::get)),
-            OriginKind::Disks => {
-                let group = self.disks();
-                // Seeks may be short. Half a turn passes on average, unless the disk takes what is near first.
-                let turn = match group.discipline {
-                    QueueDiscipline::Fifo => Nanos(group.disk.rotation.0 / 2),
-                    _ => Nanos::ZERO,
-                };
-                let rate = group.disk.rate_outer_bytes_s.max(group.disk.rate_inner_bytes_s);
-                (group.disk.service_overhead + turn, rate)
-            }
-            OriginKind::Ssd => return None,
-        };
-        let transfer = if rate > 0 { bytes as f64 / rate as f64 } else { 0.0 };
-        Some(positioning + Nanos::from_secs_f64(transfer))
-    }
-
     /// What this origin can serve of random requests in the proportion of these `parts`: time and accesses are those of a request on average.
     /// Where they begin is taken to be what costs least.
     pub(super) fn capacity(&self, parts: &[Part]) -> Capacity {

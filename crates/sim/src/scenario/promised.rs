@@ -4,6 +4,7 @@
 //! make of a promise is the run's. Invariant: what is said to be out of reach is out of reach of any order of the queues and any cache.
 
 use super::arithmetic::all_in_one_place;
+use super::least::{Least, Varies};
 use super::rates::{Random, begins_too_late, per_second, told_apart};
 use super::{ArrivalKind, Flag, LoadTable, OriginKind, Popularity, Promise, Scenario, VolumeTable};
 use forebay_control::{Objective, Operations, Statistic, Target};
@@ -64,13 +65,11 @@ impl Scenario {
             let Some(volume) = self.volume.iter().find(|volume| volume.name == table.volume) else {
                 continue;
             };
-            if let Some(message) =
-                table.objective().ok().and_then(|objective| self.below_origin(volume, &objective))
-            {
-                flag("latency", message);
-            }
             let Ok(objective) = table.objective() else { continue };
             let stands = table.from..until;
+            if let Some(message) = self.below_origin(volume, &objective, &stands) {
+                flag("latency", message);
+            }
             let floor = self
                 .floor_of_nobody(volume, &objective, &stands)
                 .or_else(|| Some(("iops", self.floor_beyond_origin(volume, &objective, &stands)?)));
@@ -203,60 +202,204 @@ impl Scenario {
         volume.load.iter().enumerate().filter(there).map(|(_, load)| load)
     }
 
-    /// What is wrong with a latency that random requests which no cache answers do not have even where nothing waits: a mean, or a percentile where all take as long.
-    fn below_origin(&self, volume: &VolumeTable, objective: &Objective) -> Option<String> {
+    /// What is wrong with a latency that requests which no cache answers do not have even where nothing waits.
+    fn below_origin(
+        &self,
+        volume: &VolumeTable,
+        objective: &Objective,
+        stands: &Range<Nanos>,
+    ) -> Option<String> {
         let Target::Latency { statistic, at_most, operations } = objective.target else { return None };
-        if !volume.load.iter().all(is_random) {
+        let window = objective.in_whole(self.cache.interval).window;
+        // The load under which it could be kept is the one that counts; under those of which nothing is counted nothing is judged.
+        let mut easiest: Option<Counted> = None;
+        for load in self.loads_within(volume, stands) {
+            let counted = self.counted(volume, load, operations, window)?;
+            let is_easier = |other: &Counted| counted.least(statistic) < other.least(statistic);
+            if !counted.classes.is_empty() && easiest.as_ref().is_none_or(is_easier) {
+                easiest = Some(counted);
+            }
+        }
+        let easiest = easiest?;
+        let (hit, least) = (self.hit_least(volume), easiest.least(statistic));
+        let (statistic, reachable, told) = match statistic {
+            Statistic::Mean => ("mean".to_owned(), hit + least, String::new()),
+            // Judged by what a histogram tells of it.
+            Statistic::Percentile(percentile) => {
+                let reachable = LatencyHistogram::told(hit + least);
+                let told = match reachable > hit + least {
+                    true => format!(", which is told as {reachable}"),
+                    false => String::new(),
+                };
+                (format!("p{percentile}"), reachable, told)
+            }
+        };
+        if at_most >= reachable || least == Nanos::ZERO {
             return None;
         }
-        // Writes are written through, unless a tier takes them. The load with the fewest is the one that could keep it.
-        let is_cached = self.may_be_cached(volume);
-        let writes = volume.load.iter().map(|load| 1.0 - load.read_share).fold(1.0, f64::min);
-        let has_writes = volume.load.iter().any(|load| load.read_share < 1.0);
-        let share = match operations {
-            _ if !is_cached => 1.0,
-            _ if self.writes_may_be_taken(volume) => 0.0,
-            Operations::Writes => f64::from(u8::from(has_writes)),
-            Operations::Reads => 0.0,
-            Operations::All => writes,
-        };
         let origin = &self.origin[self.origin_of(volume)?];
-        let bytes = volume.load.iter().map(|load| load.request_bytes(volume)).min()?;
-        let least = origin.random_least(bytes)?;
-        let (hit, links) = (self.hit_least(volume), origin.link_latency + origin.link_latency);
-        let (statistic, on_average, reachable) = match statistic {
-            Statistic::Mean => (
-                "mean".to_owned(),
-                " on average",
-                hit + Nanos::from_secs_f64(share * (least + links).as_secs_f64()),
-            ),
-            // Judged by what a histogram tells of it. Of the others as many as a percentile leaves out may be these.
-            Statistic::Percentile(percentile)
-                if origin.takes_as_long()
-                    && (share >= 1.0 || share > (1.0 + BY_CHANCE) * (1.0 - percentile / 100.0)) =>
-            {
-                (format!("p{percentile}"), "", LatencyHistogram::told(hit + links + least))
-            }
-            Statistic::Percentile(_) => return None,
-        };
-        let (whom, what) = match is_cached {
+        let (name, share) = (&volume.name, easiest.reaching());
+        let (whom, what) = match self.may_be_cached(volume) {
             true if share < 1.0 => {
-                (format!("no cache answers the writes, {:.0} % of what is asked of", 100.0 * share), "write")
+                let share = 100.0 * share;
+                (format!("no cache answers the writes, {share:.0} % of what is asked of `{name}`"), "write")
             }
-            true => ("no cache answers writes of".to_owned(), "write"),
-            false => ("no cache may hold any of".to_owned(), "request"),
+            true => (format!("no cache answers writes of `{name}`"), "write"),
+            false => (format!("no cache may hold any of `{name}`"), "request"),
         };
-        let way = hit + links;
-        let told = match reachable > hit + links + least {
-            true => format!(", which is told as {reachable}"),
-            false => String::new(),
+        let random = if easiest.is_random { "random " } else { "" };
+        let takes = easiest.takes(objective, least);
+        Some(format!(
+            "{whom}, and a {random}{what} takes origin `{}` {takes} without a queue, and {} on the way{told}: a {statistic} of {at_most} cannot be kept",
+            origin.name,
+            hit + easiest.way,
+        ))
+    }
+
+    /// What an objective counts of a load, and what that takes at least; `None` where nobody can tell how much of it reaches the origin.
+    fn counted(
+        &self,
+        volume: &VolumeTable,
+        load: &LoadTable,
+        operations: Operations,
+        window: Nanos,
+    ) -> Option<Counted> {
+        let origin = &self.origin[self.origin_of(volume)?];
+        let is_random = is_random(load);
+        // A cache may answer reads, and a tier either; writes are written through.
+        let reads_reach = !self.may_be_cached(volume);
+        let writes_reach = !self.writes_may_be_taken(volume);
+        let bytes = match load.arrivals {
+            ArrivalKind::Trace => 1,
+            _ => load.request_bytes(volume),
         };
-        (at_most < reachable && share > 0.0).then(|| {
-            format!(
-                "{whom} `{}`, and a random {what} takes origin `{}` {least}{on_average} without a queue, and {way} on the way{told}: \
-                 a {statistic} of {at_most} cannot be kept",
-                volume.name, origin.name
-            )
-        })
+        // By way of a tier each chunk goes by itself.
+        let piece = if volume.tier.is_some() { 1 } else { bytes };
+        let least = |writes: bool| origin.least(piece, writes, is_random);
+        let mut counted = Counted { classes: Vec::new(), way: origin.way(bytes), is_random };
+        let shares = match (load.arrivals, operations) {
+            (ArrivalKind::Idle, _) => return Some(counted),
+            // Recorded are reads or writes, nobody knows here how many of them.
+            (ArrivalKind::Trace, Operations::Reads) => (1.0, 0.0),
+            (ArrivalKind::Trace, Operations::Writes) => (0.0, 1.0),
+            (ArrivalKind::Trace, Operations::All) if !reads_reach || !writes_reach => return None,
+            (ArrivalKind::Trace, Operations::All) if least(true).mean() < least(false).mean() => (0.0, 1.0),
+            (ArrivalKind::Trace, Operations::All) => (1.0, 0.0),
+            (_, Operations::Reads) => (f64::from(u8::from(load.read_share > 0.0)), 0.0),
+            (_, Operations::Writes) => (0.0, f64::from(u8::from(load.read_share < 1.0))),
+            (_, Operations::All) => (load.read_share, 1.0 - load.read_share),
+        };
+        let group = origin.disks();
+        for (share, writes, reaches) in [(shares.0, false, reads_reach), (shares.1, true, writes_reach)] {
+            if share > 0.0 {
+                let least = least(writes);
+                let of_load = share_of(if writes { Operations::Writes } else { Operations::Reads }, load);
+                let by_chance = load.rate.map_or(1.0, |rate| chance(rate * of_load * window.as_secs_f64()));
+                let uneven = match least.varies {
+                    Varies::Turn(turn) => {
+                        let track = group.disk.rate_outer_bytes_s as f64 * turn.as_secs_f64();
+                        let tracks = load.span_bytes(volume) as f64 / f64::from(group.spindles) / track;
+                        DEVIATIONS_MAX / 2.0 * load.places(volume).met_again().sqrt() + 1.0 / tracks
+                    }
+                    _ => 0.0,
+                };
+                counted.classes.push(Class { share, reaches, least, chance: by_chance + uneven });
+            }
+        }
+        Some(counted)
+    }
+}
+
+/// How much larger than on average a share may be of so many requests: six deviations of one half, the share that varies most, and of six deviations fewer
+/// requests.
+fn chance(requests: f64) -> f64 {
+    let few = requests - DEVIATIONS_MAX * requests.sqrt();
+    if few > 0.0 { DEVIATIONS_MAX / 2.0 / few.sqrt() } else { 1.0 }
+}
+
+/// Reads or writes of a load.
+struct Class {
+    /// Of what is counted.
+    share: f64,
+    /// Whether each of them goes to the origin.
+    reaches: bool,
+    /// What it takes there.
+    least: Least,
+    /// By how much the share that takes no longer than something may be larger in a window than on average.
+    chance: f64,
+}
+
+/// What an objective counts of a load.
+struct Counted {
+    classes: Vec<Class>,
+    /// To the origin and back.
+    way: Nanos,
+    is_random: bool,
+}
+
+impl Counted {
+    /// The share that reaches the origin.
+    fn reaching(&self) -> f64 {
+        self.classes.iter().filter(|class| class.reaches).map(|class| class.share).sum()
+    }
+
+    /// The least that a statistic of it comes to, besides a hit.
+    fn least(&self, statistic: Statistic) -> Nanos {
+        let there = self.classes.iter().filter(|class| class.reaches);
+        match statistic {
+            Statistic::Mean => {
+                let each = |class: &Class| class.share * (self.way + class.least.mean()).as_secs_f64();
+                Nanos::from_secs_f64(there.map(each).sum())
+            }
+            Statistic::Percentile(percentile) => {
+                let most = there.map(|class| self.way + class.least.most()).max().unwrap_or(Nanos::ZERO);
+                let (mut too_short, mut enough) = (0, most.0);
+                while too_short < enough {
+                    let middle = too_short + (enough - too_short) / 2;
+                    match self.may_be(percentile, Nanos(middle)) {
+                        true => enough = middle,
+                        false => too_short = middle + 1,
+                    }
+                }
+                Nanos(enough)
+            }
+        }
+    }
+
+    /// Whether a percentile may be no more than `latency` besides a hit.
+    fn may_be(&self, percentile: f64, latency: Nanos) -> bool {
+        let within = |class: &Class| match class.reaches {
+            true if latency < self.way + class.least.sure => 0.0,
+            true if class.least.varies == Varies::Not => class.share,
+            true => class.share * (class.least.within(latency - self.way) + class.chance).min(1.0),
+            false => class.share,
+        };
+        let within: f64 = self.classes.iter().map(within).sum();
+        // Where none is within it, none is by chance. Of the others as many as a percentile leaves out may be longer, and by chance a few more.
+        within > 0.0 && 1.0 - within <= (1.0 + BY_CHANCE) * (1.0 - percentile / 100.0)
+    }
+
+    /// What those that reach the origin take there, in words; `least` is that of the objective's statistic.
+    fn takes(&self, objective: &Objective, least: Nanos) -> String {
+        let Target::Latency { statistic, .. } = objective.target else { return String::new() };
+        match statistic {
+            Statistic::Mean => {
+                let each = least.as_secs_f64() / self.reaching().max(f64::MIN_POSITIVE);
+                let varies = self.classes.iter().any(|class| class.least.varies != Varies::Not);
+                let on_average = if self.is_random || varies { " on average" } else { "" };
+                format!("{}{on_average}", Nanos::from_secs_f64(each).saturating_since(self.way))
+            }
+            Statistic::Percentile(percentile) => {
+                let there = least.saturating_since(self.way);
+                let is_sure = |class: &Class| class.least.sure == there;
+                let varied = self.classes.iter().filter(|class| class.reaches && class.least.most() > there);
+                match varied.max_by_key(|class| class.least.most()) {
+                    Some(class) if !self.classes.iter().any(is_sure) => {
+                        format!("{}, and at p{percentile} {there} at least,", class.least.said())
+                    }
+                    _ => there.to_string(),
+                }
+            }
+        }
     }
 }
