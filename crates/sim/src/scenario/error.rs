@@ -79,7 +79,7 @@ pub enum ScenarioError {
     },
     /// A load that must reach the origin and that it can never serve.
     #[error(
-        "origin `{origin}` can never serve it: {} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {} at most{}{}{lost}",
+        "origin `{origin}` can never serve it: {} requests/s from {at} on reach it whatever is cached, and {servers} at {service} each serve {} at most{}{}{remark}",
         super::rates::told_apart([*.unavoidable, *.at_most])[0], super::rates::told_apart([*.unavoidable, *.at_most])[1],
         super::arithmetic::all_in_one_place(*.times), super::arithmetic::each_costs(*.accesses)
     )]
@@ -102,11 +102,11 @@ pub enum ScenarioError {
         at_most: f64,
         /// How many times what it serves in turn that is.
         times: f64,
-        /// What would be shed by when, in words; empty where it lasts to the end of the run.
-        lost: Box<str>,
+        /// In words what caches answer at most, where that is less than all, and what would be shed by when, where it does not last to the end of the run.
+        remark: Box<str>,
     },
     /// Bytes or requests that must pass through something that never takes so many.
-    #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most{lost}")]
+    #[error("{what} can never keep up: {asked} from {at} on, and it does {at_most} at most{remark}")]
     Narrow {
         /// Which key.
         key: String,
@@ -118,8 +118,8 @@ pub enum ScenarioError {
         at: Nanos,
         /// What it can do.
         at_most: String,
-        /// What would be shed by when, in words; empty where it lasts to the end of the run.
-        lost: Box<str>,
+        /// In words what caches answer at most, where that is less than all, and what would be shed by when, where it does not last to the end of the run.
+        remark: Box<str>,
     },
     /// Volumes that do not fit on their device.
     #[error("the volumes of origin `{origin}` need {needed}, it has {capacity}")]

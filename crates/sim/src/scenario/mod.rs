@@ -9,6 +9,7 @@ mod check;
 mod devices;
 mod error;
 mod expected;
+mod held;
 mod least;
 mod observe;
 mod places;

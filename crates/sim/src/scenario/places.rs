@@ -1,6 +1,6 @@
-//! How evenly a drawn load's requests divide among its places.
+//! How a drawn load's requests divide among its places: what the most popular ones get, and how evenly.
 //!
-//! It is *not* the generator. Invariant: they divide no less evenly than is said.
+//! It is *not* the generator. Invariant: what is said to be the most is no less than what any places get, on average.
 
 use super::{LoadTable, Popularity, VolumeTable};
 
@@ -45,6 +45,25 @@ fn integral(exponent: f64, from: f64, to: f64) -> f64 {
 }
 
 impl Places {
+    /// The most that any `held` of them get of all requests, as a share.
+    pub(super) fn most_of(self, held: f64) -> f64 {
+        let count = self.count as f64;
+        if held >= count {
+            return 1.0;
+        }
+        if held <= 0.0 {
+            return 0.0;
+        }
+        match self.theta {
+            0.0 => held / count,
+            // A part of a place is no more than what the most popular one has of it.
+            theta => {
+                let most = sum_at_most(theta, held.max(1.0)) * held.min(1.0);
+                (most / sum_at_least(theta, count)).min(1.0)
+            }
+        }
+    }
+
     /// No less than the probability that two requests ask for one place.
     pub(super) fn met_again(self) -> f64 {
         let count = self.count as f64;
@@ -58,16 +77,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_met_again_no_more_often_than_is_said() {
+    fn no_places_get_more_than_is_said_and_hardly_less() {
         for theta in [0.0, 0.5, 0.9, 1.0, 1.3, 3.0] {
             for count in [1u64, 2, 50, 5_000] {
                 let places = Places { count, theta };
                 let weights: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-theta)).collect();
                 let all: f64 = weights.iter().sum();
+                for held in [1, 2, count / 10, count / 2, count] {
+                    let exact = weights.iter().take(held as usize).sum::<f64>() / all;
+                    let said = places.most_of(held as f64);
+                    assert!(
+                        said >= exact - 1e-9 && said <= 3.0 * exact + 1e-9,
+                        "{theta} {count} {held}: {said} {exact}"
+                    );
+                }
                 let twice = weights.iter().map(|weight| (weight / all).powi(2)).sum::<f64>();
                 let said = places.met_again();
                 assert!(said >= twice - 1e-9, "{theta} {count}: {said} {twice}");
             }
         }
+        // Without a law all are alike: the tenth part of the places gets the tenth part.
+        assert_eq!(Places { count: 50, theta: 0.0 }.most_of(5.0), 0.1);
     }
 }

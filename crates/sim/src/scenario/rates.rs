@@ -6,6 +6,7 @@
 
 use super::arithmetic::{Capacity, Part, all_in_one_place, each_costs};
 use super::backlog::{Excess, Phase, excesses};
+use super::held::percent;
 use super::{
     Flag, LoadTable, OriginKind, OriginTable, Popularity, Raid, Scenario, ScenarioError, Sizing, VolumeTable,
 };
@@ -71,7 +72,12 @@ impl Through {
     }
 
     fn of(self, what: String, amount: Amount, at_most: f64) -> Lane {
-        Lane { through: self, what, amount, at_most }
+        Lane { through: self, what, amount, at_most, takes_reads: false }
+    }
+
+    /// The same of something that reads pass which caches may answer.
+    fn of_reads(self, what: String, at_most: f64) -> Lane {
+        Lane { takes_reads: true, ..self.of(what, Amount::Bytes, at_most) }
     }
 }
 
@@ -107,12 +113,25 @@ impl Amount {
     }
 }
 
+/// What of the reads is taken to pass.
+#[derive(Clone, Copy)]
+enum Reads {
+    /// Those that nothing before the origin answers, whatever it holds.
+    Forced,
+    /// Those that no cache answers.
+    BesideCaches,
+    /// All of them, where nothing is cached.
+    All,
+}
+
 /// Something narrow, what passes through it from an instant on, and how much of that it carries per second.
 struct Lane {
     through: Through,
     what: String,
     amount: Amount,
     at_most: f64,
+    /// Whether there is less of it where caches answer reads.
+    takes_reads: bool,
 }
 
 impl Lane {
@@ -122,13 +141,13 @@ impl Lane {
     }
 
     /// What is said of a phase in which more is asked of it than it does.
-    fn said(&self, phase: &Phase, excess: Excess) -> Result<Flag, ScenarioError> {
+    fn said(&self, phase: &Phase, excess: Excess, cached: &str) -> Result<Flag, ScenarioError> {
         let [asked, at_most] = self.amount.rates_told_apart([phase.asked, phase.at_most]);
         let (what, until) = (self.what.clone(), phase.until);
         if let Excess::Queued { waiting, served_by } = excess {
             let [waiting, _] = self.amount.told_apart([waiting, 0.0]);
             let message = format!(
-                "{what} falls behind from {} to {until}: {asked}, and it does {at_most} at most: {waiting} of it wait by then, and {}",
+                "{what} falls behind from {} to {until}: {asked}, and it does {at_most} at most{cached}: {waiting} of it wait by then, and {}",
                 phase.from,
                 done_by(served_by),
             );
@@ -147,7 +166,7 @@ impl Lane {
             asked,
             at: phase.from,
             at_most,
-            lost: lost.into(),
+            remark: format!("{cached}{lost}").into(),
         })
     }
 }
@@ -223,26 +242,67 @@ impl Scenario {
     /// Compares the bytes that must pass with what media and links carry, and the requests with what the appliances' workers do.
     pub(super) fn check_lanes(&self, flags: &mut Vec<Flag>) -> Result<(), ScenarioError> {
         let instants = self.changes_of_load(self.volume.iter());
+        let until = |place: usize| instants.get(place + 1).copied().unwrap_or(self.duration);
         // The same ones at each instant.
-        let lanes: Vec<Vec<Lane>> = instants.iter().map(|at| self.lanes(*at)).collect();
+        let lanes = |reads: Reads| -> Vec<Vec<Lane>> {
+            let at =
+                |(place, at): (usize, &Nanos)| self.lanes(*at, until(place).saturating_since(*at), reads);
+            instants.iter().enumerate().map(at).collect()
+        };
+        let (forced, beside, all) = (lanes(Reads::Forced), lanes(Reads::BesideCaches), lanes(Reads::All));
         let mut check = |number: usize| {
             let phase = |(place, at): (usize, &Nanos)| {
-                let lane = &lanes[place][number];
-                let until = instants.get(place + 1).copied().unwrap_or(self.duration);
+                let lane = &forced[place][number];
                 let (asked, held_max) = (lane.through.amount, lane.through.held_max);
-                Phase { from: *at, until, asked, at_most: lane.at_most, held_max }
+                Phase { from: *at, until: until(place), asked, at_most: lane.at_most, held_max }
             };
             let phases: Vec<Phase> = instants.iter().enumerate().map(phase).collect();
-            for (place, excess) in excesses(&phases) {
-                flags.push(lanes[place][number].said(&phases[place], excess)?);
+            let found = excesses(&phases);
+            for (place, excess) in &found {
+                let cached = self.said_of_caches(&forced[*place][number], &phases[*place]);
+                flags.push(forced[*place][number].said(&phases[*place], *excess, &cached)?);
+            }
+            for (place, phase) in phases.iter().enumerate() {
+                let lane = &all[place][number];
+                let is_told = found.iter().any(|(other, _)| *other == place);
+                if lane.through.amount <= lane.at_most || is_told {
+                    continue;
+                }
+                let [asked, at_most] = lane.amount.rates_told_apart([lane.through.amount, lane.at_most]);
+                let share = |amount: f64| percent(1.0 - amount / lane.through.amount);
+                let message = format!(
+                    "where nothing is cached {asked} pass {what} from {} on, and it does {at_most} at most: caches must answer at least {} of that, and can \
+                     answer {}{}",
+                    phase.from,
+                    share(lane.at_most),
+                    share(beside[place][number].through.amount),
+                    self.said_of_caches(lane, phase),
+                    what = lane.what,
+                );
+                flags.push(Flag { key: lane.key(), message });
             }
             Ok(())
         };
-        (0..lanes.first().map_or(0, Vec::len)).try_for_each(&mut check)
+        (0..forced.first().map_or(0, Vec::len)).try_for_each(&mut check)
     }
 
-    /// What is narrow, and what must pass through it from an instant on.
-    fn lanes(&self, at: Nanos) -> Vec<Lane> {
+    /// What caches answer at most of the load with most part in a lane, in brackets; nothing where that may be all, or none.
+    fn said_of_caches(&self, lane: &Lane, phase: &Phase) -> String {
+        let worst = lane.through.worst.filter(|_| lane.takes_reads);
+        let Some((_, place, number)) = worst else { return String::new() };
+        self.in_brackets(place, number, phase.until.saturating_since(phase.from))
+    }
+
+    fn in_brackets(&self, place: usize, number: usize, span: Nanos) -> String {
+        let volume = &self.volume[place];
+        match self.held(volume, &volume.load[number], span).said {
+            said if said.is_empty() => said,
+            said => format!(" ({said})"),
+        }
+    }
+
+    /// What is narrow, and what must pass through it from an instant on, for so long.
+    fn lanes(&self, at: Nanos, span: Nanos, reads: Reads) -> Vec<Lane> {
         let mut lanes = Vec::new();
         for (origin, table) in self.origin.iter().enumerate() {
             let (mut there, mut back, mut media) =
@@ -256,7 +316,13 @@ impl Scenario {
                 let (bytes, held) = (rate * each, each * f64::from(load.outstanding_max));
                 let taken = self.writes_may_be_taken(volume);
                 let written = if taken { 0.0 } else { bytes * (1.0 - load.read_share) };
-                let read = if self.may_be_cached(volume) { 0.0 } else { bytes * load.read_share };
+                let answered = match reads {
+                    Reads::Forced => self.held_in_any_case(volume, load, span),
+                    Reads::BesideCaches => self.held(volume, load, span).by_cache,
+                    // A tier is no cache: what it holds it serves.
+                    Reads::All => f64::from(u8::from(volume.tier.is_some())),
+                };
+                let read = bytes * load.read_share * (1.0 - answered);
                 there.add(written, held, place, number);
                 back.add(read, held, place, number);
                 media.add(written * written_costs + read, held * written_costs.max(1.0), place, number);
@@ -264,10 +330,10 @@ impl Scenario {
             let name = &table.name;
             if let Some(link) = table.link_per_second.map(Bytes::as_f64) {
                 lanes.push(there.of(format!("the link to origin `{name}`"), Amount::Bytes, link));
-                lanes.push(back.of(format!("the link from origin `{name}`"), Amount::Bytes, link));
+                lanes.push(back.of_reads(format!("the link from origin `{name}`"), link));
             }
             if let Some((at_most, _)) = table.media() {
-                lanes.push(media.of(format!("the disks of origin `{name}`"), Amount::Bytes, at_most));
+                lanes.push(media.of_reads(format!("the disks of origin `{name}`"), at_most));
             }
         }
         self.lanes_of_appliances(at, &mut lanes);
@@ -444,11 +510,16 @@ impl Scenario {
         let origin = &self.origin[origin];
         let instants = self.changes_of_load(members.iter().map(|(_, volume)| *volume));
         // What no cache takes, phase by phase: that alone may be refused, and only the whole of the run tells.
-        let (mut phases, mut forced_of): (Vec<Phase>, Vec<(String, Capacity)>) = (Vec::new(), Vec::new());
+        let (mut phases, mut forced_of): (Vec<Phase>, Vec<(String, Capacity, String)>) =
+            (Vec::new(), Vec::new());
         let mut avoidable = Vec::new();
         for (place_in_time, at) in instants.iter().copied().enumerate() {
-            let mut held_max = 0.0;
+            let until = instants.get(place_in_time + 1).copied().unwrap_or(self.duration);
+            let span = until.saturating_since(at);
+            let (mut held_max, mut by_caches) = (0.0, 0.0);
             let mut loops: Vec<(usize, usize, Random)> = Vec::new();
+            // What reaches it whatever is cached, of each loop.
+            let mut forced: Vec<Vec<Part>> = Vec::new();
             for &(place, volume) in &members {
                 let Some((number, load)) =
                     volume.load.iter().enumerate().rev().find(|(_, load)| load.from <= at)
@@ -468,57 +539,75 @@ impl Scenario {
                     reads_may_hit: cached,
                     writes_may_hit: cached && self.writes_may_be_taken(volume),
                 };
-                if asked.reaching(1.0).rate > 0.0 {
+                let parts =
+                    asked.forced(self.held_in_any_case(volume, load, span), volume.block_size().bytes());
+                if parts.iter().any(|part| part.rate > 0.0) {
                     held_max += f64::from(load.outstanding_max);
                 }
+                by_caches += asked.reads * self.held(volume, load, span).by_cache
+                    + if asked.writes_may_hit { asked.writes } else { 0.0 };
+                forced.push(parts);
                 loops.push((place, number, asked));
             }
             let reaching =
                 |hits: f64| loops.iter().map(|(.., asked)| asked.reaching(hits)).collect::<Vec<Part>>();
             let rate = |hits: f64| reaching(hits).iter().map(|part| part.rate).sum::<f64>();
             let busy = |hits: f64| rate(hits) / origin.capacity(&reaching(hits)).typical;
-            // Which load keeps the devices busiest.
-            let worst = |hits: f64| {
-                let of = |(place, number, asked): &(usize, usize, Random)| {
-                    let part = asked.reaching(hits);
-                    let busy = part.rate / origin.capacity(&[part]).typical;
-                    (busy, format!("volume[{place}].load[{number}].rate"))
-                };
-                let busiest =
-                    loops.iter().map(of).reduce(|most, next| if next.0 > most.0 { next } else { most });
-                busiest.map(|(_, key)| key).unwrap_or_default()
-            };
-            let unavoidable = rate(1.0);
-            let forced = origin.capacity(&reaching(1.0));
+            let (unavoidable, unavoidable_busiest) = (rate(1.0), busiest_of(origin, &loops, &forced));
+            let parts = forced.concat();
+            let forced_rate = parts.iter().map(|part| part.rate).sum::<f64>();
+            let forced = origin.capacity(&parts);
             let before = phases.last().map_or(0.0, |phase| phase.at_most);
             phases.push(Phase {
                 from: at,
-                until: instants.get(place_in_time + 1).copied().unwrap_or(self.duration),
-                asked: unavoidable,
+                until,
+                asked: forced_rate,
                 // Where nobody asks, what waits is served as when it came.
-                at_most: if unavoidable > 0.0 { forced.at_most } else { before },
+                at_most: if forced_rate > 0.0 { forced.at_most } else { before },
                 held_max,
             });
-            forced_of.push((worst(1.0), forced));
+            let key_of = |at: Option<(usize, usize)>| match at {
+                Some((place, number)) => format!("volume[{place}].load[{number}].rate"),
+                None => String::new(),
+            };
+            let cached = |at: Option<(usize, usize)>| match at {
+                Some((place, number)) => self.in_brackets(place, number, span),
+                None => String::new(),
+            };
+            forced_of.push((key_of(unavoidable_busiest), forced, cached(unavoidable_busiest)));
             let all = origin.capacity(&reaching(0.0));
             if rate(0.0) > all.typical {
+                let parts: Vec<Vec<Part>> =
+                    loops.iter().map(|(.., asked)| vec![asked.reaching(0.0)]).collect();
+                let busiest = busiest_of(origin, &loops, &parts);
+                let (needed, with_one) = with_a_cache(rate(0.0), unavoidable, busy);
+                let too_few = match by_caches / rate(0.0) {
+                    share if share < needed => {
+                        format!(
+                            ", and caches can answer {} of them at most{}",
+                            percent(share),
+                            cached(busiest)
+                        )
+                    }
+                    _ => String::new(),
+                };
                 let message = format!(
                     "from {at} on {:.0} random requests/s are asked of origin `{}`, which serves about {:.0} of \
-                     them in turn ({}): without a cache requests wait and are shed at the volumes' maximum; {}",
+                     them in turn ({}): without a cache requests wait and are shed at the volumes' maximum; {with_one}{too_few}",
                     rate(0.0),
                     origin.name,
                     all.typical,
                     all.said(),
-                    with_a_cache(rate(0.0), unavoidable, busy),
                 );
                 // Where no cache takes any, all that can be said is what is said of those.
-                avoidable.push((place_in_time, rate(0.0) > unavoidable, Flag { key: worst(0.0), message }));
+                let has_more = rate(0.0) > forced_rate;
+                avoidable.push((place_in_time, has_more, Flag { key: key_of(busiest), message }));
             }
         }
         let found = excesses(&phases);
         for (place, excess) in &found {
-            let (key, forced) = &forced_of[*place];
-            flags.push(too_many(&origin.name, key, &phases[*place], forced, *excess)?);
+            let forced = &forced_of[*place];
+            flags.push(too_many(&origin.name, forced, &phases[*place], *excess)?);
         }
         let is_told = |place: usize| found.iter().any(|(other, _)| *other == place);
         let untold = avoidable.into_iter().filter(|(place, has_more, _)| *has_more || !is_told(*place));
@@ -527,12 +616,24 @@ impl Scenario {
     }
 }
 
+/// Which load keeps an origin busiest by these parts of each, by place of the volume and number of the load.
+fn busiest_of(
+    origin: &OriginTable,
+    loops: &[(usize, usize, Random)],
+    parts: &[Vec<Part>],
+) -> Option<(usize, usize)> {
+    let busy =
+        |parts: &[Part]| parts.iter().map(|part| part.rate).sum::<f64>() / origin.capacity(parts).typical;
+    let each = loops.iter().zip(parts).map(|((place, number, _), parts)| (busy(parts), *place, *number));
+    let busiest = each.reduce(|most, next| if next.0 > most.0 { next } else { most });
+    busiest.map(|(_, place, number)| (place, number))
+}
+
 /// What is said of a phase in which more requests reach an origin, whatever is cached, than it serves.
 fn too_many(
     origin: &str,
-    key: &str,
+    (key, forced, cached): &(String, Capacity, String),
     phase: &Phase,
-    forced: &Capacity,
     excess: Excess,
 ) -> Result<Flag, ScenarioError> {
     let (at, until) = (phase.from, phase.until);
@@ -543,7 +644,7 @@ fn too_many(
             None => "some of them still do when the run ends".to_owned(),
         };
         let message = format!(
-            "from {at} to {until} {asked} requests/s reach origin `{origin}` whatever is cached, and {} at {} each serve {at_most} at most{}{}: {} of them \
+            "from {at} to {until} {asked} requests/s reach origin `{origin}` whatever is cached, and {} at {} each serve {at_most} at most{}{}{cached}: {} of them \
              wait by then, and {served}",
             forced.who(),
             forced.service,
@@ -551,7 +652,7 @@ fn too_many(
             each_costs(forced.accesses),
             per_second(waiting),
         );
-        return Ok(Flag { key: key.to_owned(), message });
+        return Ok(Flag { key: key.clone(), message });
     }
     let lost = match excess {
         Excess::Shed { waiting } => {
@@ -561,7 +662,7 @@ fn too_many(
         _ => String::new(),
     };
     Err(ScenarioError::Overload {
-        key: key.to_owned(),
+        key: key.clone(),
         origin: origin.into(),
         unavoidable: phase.asked,
         at,
@@ -570,7 +671,7 @@ fn too_many(
         accesses: forced.accesses,
         times: forced.at_most / forced.typical,
         at_most: forced.at_most,
-        lost: lost.into(),
+        remark: format!("{cached}{lost}").into(),
     })
 }
 
@@ -640,16 +741,27 @@ impl Random {
         let rate = reads + writes;
         Part { rate, bytes: self.bytes, writes: if rate > 0.0 { writes / rate } else { 0.0 } }
     }
+
+    /// What reaches the origin where no more than `held` of the reads are answered before it. What is left of a request that may be answered in part is a
+    /// `block` at least.
+    fn forced(&self, held: f64, block: u64) -> Vec<Part> {
+        let reads = if self.reads_may_hit { self.reads * (1.0 - held) } else { self.reads };
+        let writes = if self.writes_may_hit { 0.0 } else { self.writes };
+        let read =
+            Part { rate: reads, bytes: if self.reads_may_hit { block } else { self.bytes }, writes: 0.0 };
+        vec![read, Part { rate: writes, bytes: self.bytes, writes: 1.0 }]
+    }
 }
 
 /// What a cache can do about `all` requests per second of which `unavoidable` ones reach devices whatever it holds: `busy` says how busy
-/// those are where a part of the others is hits, and is above 1 where none is.
-fn with_a_cache(all: f64, unavoidable: f64, busy: impl Fn(f64) -> f64) -> String {
+/// those are where a part of the others is hits, and is above 1 where none is. With the least share of all that must be hits; 0 where that is of no use.
+fn with_a_cache(all: f64, unavoidable: f64, busy: impl Fn(f64) -> f64) -> (f64, String) {
     if busy(1.0) > 1.0 {
-        return format!(
+        let said = format!(
             "no cache helps, as {unavoidable:.0} of them reach it whatever is cached (writes are written through, and some volumes may \
              not be cached)"
         );
+        return (0.0, said);
     }
     // The parity disk of RAID 4 makes it no straight line.
     let (mut too_few, mut enough) = (0.0, 1.0);
@@ -662,7 +774,8 @@ fn with_a_cache(all: f64, unavoidable: f64, busy: impl Fn(f64) -> f64) -> String
         true => format!(" ({:.0} % of those that a cache may answer)", 100.0 * enough),
         false => String::new(),
     };
-    format!("with one, at least {:.0} % of them must be hits{of_these}", 100.0 * enough * may_hit)
+    let needed = enough * may_hit;
+    (needed, format!("with one, at least {:.0} % of them must be hits{of_these}", 100.0 * needed))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ fn the_good_one_passes() {
 #[test]
 fn doomed_scenarios_are_refused_with_the_arithmetic() {
     // 2 servers of 10 ms serve 200/s; 500/s of which half write leave 250/s that no cache takes.
-    let error = refused("rate = 100", "rate = 500, read_share = 0.5").to_string();
+    let error = refused("rate = 100", "rate = 500, read_share = 0.5, working_set = \"64MiB\"").to_string();
     assert_eq!(
         error,
         "origin `o` can never serve it: 250 requests/s from 0s on reach it whatever is cached, and 2 at 10ms each serve 200 at most"
@@ -50,11 +50,13 @@ fn doomed_scenarios_are_refused_with_the_arithmetic() {
 /// Five disks that need 10 ms for whatever is asked of them, in RAID `raid`, and a volume with these other keys and this load.
 fn on_fixed_disks(raid: u32, volume: &str, load: &str) -> Scenario {
     let spindles = if raid == 1 { 4 } else { 5 };
+    // All that may be cached at all fits.
+    let memory = if volume.contains("may_cache") { "64MiB" } else { "100GiB" };
     scenario(&format!(
         r#"
         name = "fixed"
         duration = "60s"
-        cache.memory = "64MiB"
+        cache.memory = "{memory}"
         origin = [{{ name = "o", type = "disks", disk = "fixed", service = "10ms", spindles = {spindles}, raid = "{raid}", stripe_unit = "64KiB" }}]
         volume = [{{ name = "v", size = "100GiB"{volume}, load = [{{ popularity = "uniform", {load} }}] }}]
         "#
@@ -363,8 +365,14 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
         said(", link_per_second = \"100KiB\"", "rate = 100, read_share = 0"),
         "the link to origin `o` can never keep up: 400KiB/s from 0s on, and it does 100KiB/s at most"
     );
-    // Reads may all be hits; of a volume that may not be cached they may not.
-    assert_eq!(disks(", link_per_second = \"100KiB\"", "rate = 100"), Ok(Vec::new()));
+    // Reads may all be hits where all of them fit.
+    let fits = "rate = 100, working_set = \"64MiB\"";
+    let flags = disks(", link_per_second = \"100KiB\"", fits).expect("a cache may help");
+    assert!(
+        flags.len() == 1
+            && flags[0].message.ends_with("caches must answer at least 75 % of that, and can answer 100 %"),
+        "{flags:?}"
+    );
     // 3,000 sequential writes of 1 MiB each are 2.93 GiB/s; four disks of 200 MB/s at most do a quarter of that.
     let sequential = "rate = 3000, read_share = 0, popularity = \"sequential\", request_size = \"1MiB\"";
     assert!(
@@ -415,6 +423,84 @@ fn what_is_too_narrow_is_refused_with_the_arithmetic() {
             .to_string()
             .starts_with("the link from appliance `a`")
     );
+}
+
+/// 64 MiB of cache before 8 GiB, of reads that go there evenly, by Zipf's law, or one after the other.
+#[test]
+fn what_no_cache_of_that_size_can_answer_is_refused() {
+    let checked = |origin: &str, cache: &str, volume: &str, load: &str| {
+        let text = DISKS
+            .replace("\"disks\" }]", &format!("\"disks\"{origin} }}]"))
+            .replace("cache.memory = \"64MiB\"", &format!("cache = {{ memory = \"64MiB\"{cache} }}"))
+            .replace("size = \"1GiB\"", &format!("size = \"8GiB\"{volume}"))
+            .replace("rate = 100", load);
+        scenario(&text).check()
+    };
+    let refused = |origin: &str, load: &str| {
+        checked(origin, "", "", load).expect_err("more than a cache can take").to_string()
+    };
+    // 1/128 of them are answered, and 1/512 wait for one of 4,096 that are under way.
+    assert_eq!(
+        refused("", "rate = 5000, popularity = \"uniform\""),
+        "origin `o` can never serve it: 4951 requests/s from 0s on reach it whatever is cached, and 4 at 12.69ms each serve 960 at most (3.0 times what \
+         they serve in turn, were all in one place) (of the reads of `v`, which go evenly to 8GiB, a cache of 64MiB answers 0.8 % at most, and 1.0 % with \
+         those that wait for the same reads)"
+    );
+    let narrow = ", link_per_second = \"100KiB\"";
+    let said = refused(narrow, "rate = 100, popularity = \"uniform\"");
+    assert!(
+        said.starts_with("the link from origin `o` can never keep up: 396.09KiB/s from 0s on, and it does 100KiB/s at most (of the reads of `v`"),
+        "{said}"
+    );
+    // By Zipf's law some get much more: half of them, and no more.
+    let said = refused(narrow, "rate = 100");
+    assert!(
+        said.contains("which go by Zipf's law to 8GiB, a cache of 64MiB answers 53 % at most, and 55 %"),
+        "{said}"
+    );
+    assert!(checked(narrow, "", "", "rate = 50").is_ok());
+    // 100 times 32 MiB a second are too much for the media; with no more of them under way than a cache might be
+    // quick enough to wait for it is refused, and else said.
+    let sequential = "rate = 100, popularity = \"sequential\", request_size = \"32MiB\"";
+    let said = refused("", &format!("{sequential}, outstanding_max = 16"));
+    assert!(said.starts_with("the disks of origin `o` can never keep up: 2.9"), "{said}");
+    assert!(
+        said.contains(
+            "which go one after the other to 8GiB, a cache of 64MiB answers 0.8 % at most, and 7.3 %"
+        ),
+        "{said}"
+    );
+    let flags = checked("", "", "", sequential).expect("reads may wait for each other");
+    assert!(
+        flags.len() == 1
+            && flags[0]
+                .message
+                .starts_with("where nothing is cached 3.12GiB/s pass the disks of origin `o` from 0s on")
+            && flags[0]
+                .message
+                .contains("caches must answer at least 75 % of that, and can answer 0.8 % (of the reads"),
+        "{flags:?}"
+    );
+    // A volume has no more than its maximum; sizes that are set are tried out, and a tier may hold all.
+    let uniform = "rate = 900, popularity = \"uniform\", working_set = \"64MiB\", outstanding_max = 16";
+    assert!(checked("", "", "", &uniform.replace("900", "2000")).is_ok());
+    assert!(checked("", "", "\nmaximum = \"16MiB\"", &uniform.replace("900", "2000")).is_err());
+    let flags = checked("", ", sizing = \"fixed\"", "\ncache = \"16MiB\"", &uniform.replace("900", "2000"))
+        .expect("sizes that are set");
+    assert!(
+        flags.len() == 1
+            && flags[0]
+                .message
+                .contains("% of them must be hits, and caches can answer 25 % of them at most (of the reads"),
+        "{flags:?}"
+    );
+    assert!(
+        checked("", ", sizing = \"fixed\", shared = true", "", "rate = 5000, popularity = \"uniform\"")
+            .is_err()
+    );
+    // What is asked for is no more than devices serve of what is left: of two blocks of which one may be cached one is left.
+    let two = "rate = 1000, popularity = \"uniform\", request_size = \"128KiB\", working_set = \"120MiB\", outstanding_max = 1";
+    assert!(checked("", "", "", two).is_ok());
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn loads_change_when_they_should_and_overload_is_shed_and_said() {
         r#"
         name = "steps"
         duration = "90s"
-        cache.memory = "1MiB"
+        cache.memory = "1GiB"
         origin = [{ name = "o", type = "servers", servers = 1, service = "10ms" }]
         [[volume]]
         name = "v"
@@ -171,7 +171,7 @@ fn what_is_shed_behind_the_last_whole_interval_is_said_too() {
     let scenario = scenario(
         r#"
         name = "late"
-        cache.memory = "1MiB"
+        cache.memory = "1GiB"
         duration = "19s"
         origin = [{ name = "o", type = "servers", servers = 1, service = "10ms" }]
         [[volume]]
