@@ -167,11 +167,7 @@ impl OriginTable {
                 let average = u128::from(disk.seek_average.0.max(1));
                 Nanos((u128::from(part.0) * u128::from(seek.0) / average) as u64)
             };
-            (disk.seek_track, disk.seek_full) = match disk.seek_average {
-                // A disk without seeks gets them all alike, as in the daemon.
-                Nanos::ZERO => (seek, seek),
-                _ => (scale(disk.seek_track), scale(disk.seek_full)),
-            };
+            (disk.seek_track, disk.seek_full) = (scale(disk.seek_track), scale(disk.seek_full));
             disk.seek_average = seek;
         }
         if let Some(rotation) = self.rotation {

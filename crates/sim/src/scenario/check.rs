@@ -8,6 +8,7 @@ use super::{
 use crate::outcome::{IntervalRow, OriginRow, WindowRow};
 use crate::tier::TierRow;
 use forebay_control::eafc::EafcRules;
+use forebay_control::warmup::WarmupRules;
 use forebay_control::{ControlConfig, Operations, StatedError, Target};
 use forebay_devmodel::{Array, DiskGroup};
 use forebay_units::{BlockSize, Bytes, Nanos};
@@ -64,6 +65,7 @@ impl Scenario {
                 expected: error.expected,
             });
         }
+        self.check_warmup()?;
         if let Some((key, found, expected)) = self.eafc.wrong() {
             out_of_range(format!("eafc.{key}"), found, expected)?;
         }
@@ -116,6 +118,28 @@ impl Scenario {
         self.flag_objectives(&mut flags);
         self.flag_closed_loops(&mut flags);
         Ok(flags)
+    }
+
+    /// What decides about loading from snapshots has nothing to decide, and what is loaded here enters at the tail.
+    fn check_warmup(&self) -> Result<(), ScenarioError> {
+        let (found, unset) = (&self.control.warmup, WarmupRules::default());
+        for (key, is_set) in [
+            ("score", found.score != unset.score),
+            ("cache_share_max", found.cache_share_max != unset.cache_share_max),
+            ("hit_ratio_min", found.hit_ratio_min != unset.hit_ratio_min),
+            ("spared_min", found.spared_min != unset.spared_min),
+        ] {
+            if is_set {
+                let expected = "only in the daemon's configuration: a simulation has no snapshots to load";
+                out_of_range(format!("control.warmup.{key}"), "this key", expected)?;
+            }
+        }
+        if found.insertion != unset.insertion {
+            let expected =
+                "only in the daemon's configuration: in a simulation loaded blocks enter at the tail";
+            out_of_range("control.warmup.insertion", "this key", expected)?;
+        }
+        Ok(())
     }
 
     fn check_names(&self) -> Result<(), ScenarioError> {
@@ -186,6 +210,11 @@ impl Scenario {
         foreign("raid", origin.raid.is_some() && !disks, only_disks)?;
         foreign("queue", origin.queue.is_some() && !disks, only_disks)?;
         foreign("seek_average", origin.seek_average.is_some() && !disks, only_disks)?;
+        foreign(
+            "seek_average",
+            origin.seek_average.is_some() && fixed,
+            "not with `disk = \"fixed\"`, whose heads stay where they are",
+        )?;
         foreign("rotation", origin.rotation.is_some() && !disks, only_disks)?;
         foreign("buffer", origin.buffer.is_some() && !disks, only_disks)?;
         foreign("array", origin.array.is_some() && !disks, only_disks)?;
@@ -293,6 +322,12 @@ impl Scenario {
                     out_of_range(key(field), found, "from 0 to 0.9, in steps of 0.01")?;
                 }
             }
+        }
+        if let Some(flush) = origin.array.as_ref().and_then(|array| array.flush_share)
+            && let Some(cache) = origin.array_cache()
+            && (flush * 100.0).round() as u64 > cache.dirty_percent_max
+        {
+            out_of_range(key("array.flush_share"), flush, "at most `dirty_share_max` (0.5 unless set)")?;
         }
         let made = DiskGroup::new(origin.disks()).map(|group| group.capacity_bytes());
         let made = match (made, origin.array_cache()) {

@@ -106,9 +106,50 @@ fn values_out_of_range_are_refused_by_key() {
             "volume[0].load[0].popularity",
         ),
         ("cache.memory", "eafc.gain = 1\ncache.memory", "eafc"),
+        (
+            "cache.memory",
+            "control.warmup.score = \"frequency-per-byte\"\ncache.memory",
+            "control.warmup.score",
+        ),
+        (
+            "cache.memory",
+            "control.warmup.cache_share_max = 0.5\ncache.memory",
+            "control.warmup.cache_share_max",
+        ),
+        ("cache.memory", "control.warmup.hit_ratio_min = 0.5\ncache.memory", "control.warmup.hit_ratio_min"),
+        ("cache.memory", "control.warmup.spared_min = 0.5\ncache.memory", "control.warmup.spared_min"),
+        ("cache.memory", "control.warmup.insertion = \"head\"\ncache.memory", "control.warmup.insertion"),
+        (
+            ON_DISKS.0,
+            &format!("{} disk = \"fixed\", service = \"1ms\", seek_average = \"1ms\"", ON_DISKS.1),
+            "origin[0].seek_average",
+        ),
+        (
+            ON_DISKS.0,
+            &format!("{} array = {{ cache = \"1GiB\", flush_share = 0.6 }}", ON_DISKS.1),
+            "origin[0].array.flush_share",
+        ),
+        (
+            ON_DISKS.0,
+            &format!(
+                "{} array = {{ cache = \"1GiB\", dirty_share_max = 0.05, flush_share = 0.06 }}",
+                ON_DISKS.1
+            ),
+            "origin[0].array.flush_share",
+        ),
     ] {
         let error = refused(from, to);
         assert_eq!(error.key(), key, "{error}");
+    }
+}
+
+/// What is not set goes with what is.
+#[test]
+fn few_dirty_pages_are_flushed_at_once_unless_a_share_is_set() {
+    let few = format!("{} array = {{ cache = \"1GiB\", dirty_share_max = 0.05 }}", ON_DISKS.1);
+    let same = few.replace("0.05", "0.05, flush_share = 0.05");
+    for array in [few, same] {
+        assert_eq!(scenario(&GOOD.replace(ON_DISKS.0, &array)).check(), Ok(Vec::new()), "{array}");
     }
 }
 
