@@ -19,13 +19,18 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+/// The version, with the commit where the source was a checkout of one when this was built.
+const VERSION: &str = env!("FOREBAY_VERSION");
+/// That commit.
+const COMMIT: Option<&str> = option_env!("FOREBAY_COMMIT");
+
 /// How big should the cache be, in front of which volume, and when?
 ///
 /// Forebay answers that from traces (trace, mrc, plan) and in front of live volumes.
 #[derive(Debug, Parser)]
 #[command(
     name = "forebay",
-    version,
+    version = VERSION,
     max_term_width = 110,
     subcommand_required = true,
     arg_required_else_help = true

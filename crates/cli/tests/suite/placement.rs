@@ -35,6 +35,8 @@ fn the_short_sancache_places_what_is_hot_and_isolates() {
     // A seed repeats it.
     let home = ["repro", "sancache", "--quick", "--writes", "home", "--json"];
     assert_eq!(json("forebay.repro-sancache/1", home), found);
+    let text = succeed(["repro", "sancache", "--quick"]);
+    assert!(text.lines().next().is_some_and(|line| line.contains("; simulated, seed ")), "{text}");
     // Where writes go through nothing is written back, and the victim's wait in the flooded array all the same.
     let back = |row: &Value| number(row, "migrated_bytes") - number(row, "promoted_bytes");
     let through =

@@ -1,7 +1,7 @@
 //! `forebay repro presto` and `forebay repro failover`, in their short forms: the evaluation comes out as the slides have it, and who takes over
 //! a killed daemon's volume begins with what it had cached.
 
-use crate::support::{Running, args, file, folder, json, run, serve, wait_for};
+use crate::support::{Running, args, file, folder, json, run, serve, succeed, wait_for};
 use forebay_nbd::Uri;
 use forebay_origin::{
     CompletionSink, NbdOrigin, NbdOriginOptions, Origin, OriginCompletion, OriginOperation, OriginRequest,
@@ -56,6 +56,8 @@ fn the_short_presto_keeps_the_orderings_of_the_slides_and_its_bounds() {
     assert!(encoded < cost["bytes_each"].as_u64().unwrap() && encoded > 0, "{cost}");
     assert!(std::fs::read_to_string(report).unwrap().contains("<table"));
     // A seed repeats it.
+    let text = succeed(["repro", "presto", "--quick"]);
+    assert!(text.lines().next().is_some_and(|line| line.contains("; simulated, seed ")), "{text}");
     let again = json("forebay.repro-presto/1", ["repro", "presto", "--quick", "--json"]);
     assert_eq!(again, found);
 }

@@ -104,6 +104,17 @@ fn a_scenario_is_shown_as_table_json_and_report() {
         (&found["scenario"], &found["seed"], &found["about"]),
         (&"small".into(), &7.into(), &"A minute.".into())
     );
+    // Who wants the same events again is told what to build.
+    let (version, commit) = (found["version"].as_str().expect("a version"), found["commit"].as_str());
+    let named = match commit {
+        Some(commit) => {
+            assert!(commit.len() >= 12 && commit.bytes().all(|byte| byte.is_ascii_hexdigit()), "{commit}");
+            format!("{version} ({commit})")
+        }
+        None => version.to_owned(),
+    };
+    assert_eq!(succeed(["--version"]), format!("forebay {named}\n"));
+    assert!(std::fs::read_to_string(&report).unwrap().contains(&format!("forebay {named}")));
     let db = &found["volumes"][0];
     assert_eq!(db["intervals"].as_array().unwrap().len(), 12);
     // 150/s over 30 s, within five standard deviations of a Poisson count.

@@ -25,6 +25,8 @@ pub(super) struct Shown<'a> {
 #[derive(Serialize)]
 pub(super) struct Json<'a> {
     schema: &'static str,
+    version: &'static str,
+    commit: Option<&'static str>,
     about: &'a str,
     #[serde(flatten)]
     outcome: &'a Outcome,
@@ -53,7 +55,13 @@ fn verdict(objective: &ObjectiveOutcome) -> (&'static str, Status) {
 
 impl Shown<'_> {
     pub(super) fn json(&self) -> Json<'_> {
-        Json { schema: SCHEMA, about: &self.scenario.about, outcome: self.outcome }
+        Json {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: crate::COMMIT,
+            about: &self.scenario.about,
+            outcome: self.outcome,
+        }
     }
 
     fn volumes(&self) -> Table {
@@ -241,11 +249,12 @@ impl Shown<'_> {
     pub(super) fn report(&self) -> Report {
         let outcome = self.outcome;
         let subtitle = format!(
-            "{:.0} s of virtual time, seed {}, {} requests, event hash {}",
+            "{:.0} s of virtual time, seed {}, {} requests, event hash {}, forebay {}",
             outcome.seconds,
             outcome.seed,
             count(outcome.requests),
-            outcome.hash
+            outcome.hash,
+            crate::VERSION
         );
         let mut report = Report::new(format!("Simulation: {}", outcome.scenario), subtitle);
         if !self.scenario.about.is_empty() {

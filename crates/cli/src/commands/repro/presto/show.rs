@@ -195,6 +195,8 @@ fn parts(found: &Found) -> Vec<Table> {
 
 /// Prints all tables.
 pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
+    output
+        .line(format_args!("PRESTO's evaluation again, {:?}; simulated, seed {}\n", found.set, found.seed))?;
     let mut tables = Vec::new();
     if !found.volumes.is_empty() {
         tables.push(volumes(found));

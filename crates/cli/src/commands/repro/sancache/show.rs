@@ -94,6 +94,7 @@ fn isolation(isolation: &IsolationFound) -> Table {
 
 /// Prints all tables.
 pub(super) fn print(found: &Found, output: &mut Output) -> Result<(), Failure> {
+    output.line(format_args!("SANCache's evaluation again; simulated, seed {}\n", found.seed))?;
     for load_found in &found.loads {
         output.line(load(load_found).to_text())?;
     }
