@@ -240,6 +240,21 @@ fn what_cannot_be_is_said() {
     says(&["--method", "shards", "--rate", "0"], 2, "0 is out of range: expected above 0, at most 1");
     says(&["--method", "aet", "--memory", "64KiB"], 2, "--memory is for --method shards");
     says(&["--sizes", "10 parsecs"], 2, "`10 parsecs` is not a cache size");
+    // A cache of less than a block would be told of as one of a block.
+    let too_small = "a cache of 4095 bytes holds no block of 4096 bytes: expected a block or more in `--sizes`, or a smaller `--block`";
+    says(&["--sizes", "8KiB,4095B"], 2, too_small);
+    let (status, words) = fail(args(&[&"simulate", &path, &"--policy", &"lru", &"--sizes", &"4095B"]));
+    assert!(status == 2 && words.contains(too_small), "{words}");
+    succeed(args(&[
+        &"simulate",
+        &path,
+        &"--policy",
+        &"lru",
+        &"--sizes",
+        &"4095B,0.001%",
+        &"--block",
+        &"512B",
+    ]));
     says(&["--block", "5000"], 2, "not a power of two");
     says(&["--wss", "0s"], 2, "longer than 0");
     let writes = file(&folder, "writes.csv", msr(&[(0, 0, false, 0, 512)]));

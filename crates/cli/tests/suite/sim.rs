@@ -406,6 +406,24 @@ fn a_scenario_without_an_end_is_refused_after_a_few_mebibytes() {
     assert!(status == 1 && words.contains("is too long: expected a text of at most 16MiB"), "{words}");
 }
 
+/// The first record is of 4 GiB, the second of less by a byte.
+#[test]
+fn a_recorded_request_too_long_to_be_simulated_is_told_with_its_file_and_record() {
+    let folder = folder();
+    let traced = SMALL.replace(
+        "\"poisson\", rate = 150, theta = 1.0, working_set = \"16MiB\"",
+        "\"trace\", trace = \"long.csv\"",
+    );
+    let path = file(&folder, "traced.toml", traced.replace("1GiB", "8GiB"));
+    let record =
+        |at: u64, bytes: u64| format!("{},hm,0,Read,4096,{bytes},100\n", 128_166_372_003_061_629 + at);
+    file(&folder, "long.csv", format!("{}{}", record(0, 4096), record(1, 1 << 32)));
+    let (status, words) = fail(args(&[&"sim", &path]));
+    let wanted = "long.csv`: record 2 of the trace asks for 4294967296 bytes, and a request that is simulated for less than 4GiB: leave it out, or cut it \
+                  into shorter ones";
+    assert!(status == 1 && words.contains("`volume[0].load[0].trace`") && words.contains(wanted), "{words}");
+}
+
 #[test]
 fn what_is_no_number_of_those_expected_is_told_which_are() {
     let refused = |more: [&str; 4]| {

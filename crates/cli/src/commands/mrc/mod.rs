@@ -31,7 +31,7 @@ pub(crate) struct MrcArgs {
 
     /// Exactly these cache sizes, separated by commas [default: a selection up to the footprint]
     ///
-    /// Blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`), or of the mean working set over windows of a
+    /// Blocks (`1000`), bytes (`64MiB`; a block or more, rounded up to whole ones), a share of the footprint (`10%`), or of the mean working set over windows of a
     /// length (`0.5wss(600s)`). Without this, the table has shares of the footprint, and JSON the curve in at most 200 points, an
     /// exact one thinned with the error stated.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size)]
@@ -181,6 +181,25 @@ pub(super) fn parse_size(text: &str) -> Result<SizeSpec, String> {
     }
 }
 
+/// Whether each of `sizes` that is said in bytes holds a block: one that does not would be rounded up to something else than was asked for.
+///
+/// # Errors
+/// A wrong command line, with the first that does not.
+pub(super) fn check_sizes(sizes: &[SizeSpec], block_size: BlockSize) -> Result<(), Failure> {
+    let too_small = sizes.iter().find_map(|size| match size {
+        SizeSpec::Bytes(bytes) if bytes.get() < block_size.bytes() => Some(bytes),
+        _ => None,
+    });
+    match too_small {
+        Some(bytes) => Err(Failure::usage(format!(
+            "a cache of {} bytes holds no block of {} bytes: expected a block or more in `--sizes`, or a smaller `--block`",
+            bytes.get(),
+            block_size.bytes()
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn parse_window(text: &str) -> Result<Nanos, String> {
     match text.parse() {
         Ok(Nanos::ZERO) => Err("a window must be longer than 0".into()),
@@ -235,6 +254,7 @@ pub(crate) fn run(args: &MrcArgs) -> Result<(), Failure> {
     let method = args.method()?;
     let mut reader = input::open_trace(&args.input, args.counting.block)?;
     let block_size = reader.natural_block().unwrap_or(args.counting.block);
+    check_sizes(&args.sizes, block_size)?;
     let options = CurveOptions {
         method,
         requests: match args.counting.requests {

@@ -23,6 +23,8 @@ pub(super) struct Kept {
     requests: Vec<RecordedRequest>,
     volumes: Vec<VolumeIndex>,
     reaches: BTreeMap<VolumeIndex, Reach>,
+    /// Records of the trace so far.
+    records: u64,
 }
 
 /// How far one of the trace's volumes reaches, and when it is first asked for anything, by time and then by place in the trace.
@@ -37,7 +39,8 @@ impl Kept {
     /// # Errors
     /// As [`recorded`].
     pub(super) fn add(&mut self, request: &Request) -> Result<(), String> {
-        if let Some(kept) = recorded(request, self.requests.len())? {
+        self.records += 1;
+        if let Some(kept) = recorded(request, self.requests.len(), self.records)? {
             self.requests.push(kept);
             self.volumes.push(request.volume);
             let first = (request.time, self.requests.len());

@@ -50,6 +50,7 @@ fn read_one(
     let mut requests: Vec<RecordedRequest> = Vec::new();
     let mut batch = Vec::new();
     let mut wanted: Option<VolumeIndex> = None;
+    let mut records = 0;
     while reader.next_batch(&mut batch).map_err(failed)? > 0 {
         if let Some(name) = &load.trace_volume
             && wanted.is_none()
@@ -57,11 +58,14 @@ fn read_one(
             wanted = reader.volumes().iter().position(|known| known == name).map(|at| VolumeIndex(at as u32));
         }
         for request in &batch {
+            records += 1;
             if load.trace_volume.is_some() && wanted != Some(request.volume) {
                 continue;
             }
-            let request = recorded(request, requests.len());
-            requests.extend(request.map_err(|message| place::failure(document, key, message))?);
+            let request = recorded(request, requests.len(), records);
+            requests.extend(request.map_err(|message| {
+                place::failure(document, key, format!("`{}`: {message}", path.display()))
+            })?);
         }
     }
     if requests.is_empty() {

@@ -4,7 +4,7 @@ mod accesses;
 mod run;
 mod show;
 
-use super::mrc::{RequestsArg, UnitArg, parse_size};
+use super::mrc::{RequestsArg, UnitArg, check_sizes, parse_size};
 use crate::failure::Failure;
 use crate::input::{self, InputArgs, parse_block_size};
 use crate::output::{self, OutputArgs, count, say, writable, write_chart};
@@ -37,7 +37,7 @@ pub(crate) struct SimulateArgs {
 
     /// The sizes of the caches, separated by commas
     ///
-    /// Blocks (`1000`), bytes (`64MiB`), a share of the footprint (`10%`), or of the mean working set over windows of a
+    /// Blocks (`1000`), bytes (`64MiB`; a block or more, rounded up to whole ones), a share of the footprint (`10%`), or of the mean working set over windows of a
     /// length (`0.5wss(600s)`).
     #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "1%,5%,10%,20%,50%", value_parser = parse_size)]
     sizes: Vec<SizeSpec>,
@@ -163,6 +163,7 @@ impl SimulateArgs {
 pub(crate) fn run(args: &SimulateArgs) -> Result<(), Failure> {
     let mut reader = input::open_trace(&args.input, args.block)?;
     let block_size = reader.natural_block().unwrap_or(args.block);
+    check_sizes(&args.sizes, block_size)?;
     let windows = args.windows(reader.format().has_time())?;
     let mut splitter = Splitter::new(block_size, args.requests, args.unit(), &windows);
     let candidates = args.candidates();
