@@ -35,7 +35,7 @@ impl Priorities {
     }
 
     /// The highest alone, the two highest, and so on to all.
-    pub(crate) fn from_the_highest_on(&self) -> impl Iterator<Item = Priorities> + '_ {
+    pub(crate) fn descending(&self) -> impl Iterator<Item = Priorities> + '_ {
         (1..=self.levels.len()).map(|count| Priorities { levels: self.levels[..count].to_vec() })
     }
 
@@ -65,7 +65,7 @@ mod tests {
         let all = Priorities::of([0, 5, 2, 5]);
         let weights = |of: &Priorities| [5, 3, 2, 1, 0].map(|priority| of.weight(priority));
         assert_eq!(weights(&all), [1e6, 1e3, 1e3, 1.0, 1.0]);
-        let steps: Vec<Priorities> = all.from_the_highest_on().collect();
+        let steps: Vec<Priorities> = all.descending().collect();
         assert_eq!(steps.iter().map(Priorities::lowest).collect::<Vec<_>>(), [5, 2, 0]);
         assert_eq!(weights(&steps[0]), [1.0, 0.0, 0.0, 0.0, 0.0]);
         assert_eq!(weights(&steps[1]), [1e3, 1.0, 1.0, 0.0, 0.0]);

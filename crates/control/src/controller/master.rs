@@ -108,7 +108,7 @@ fn settle(
         Priorities::of(of_origins.flat_map(Priorities::iter).chain(wants.iter().map(|want| want.priority)));
     let mut given = vec![0; wants.len()];
     let mut costs = vec![Vec::new(); wants.len()];
-    for priorities in all.from_the_highest_on() {
+    for priorities in all.descending() {
         let counts = |want: &Want| {
             let highest = want.scene.and_then(|(scene, _)| origins.priorities.get(scene)?.iter().next());
             highest.max(Some(want.priority)) >= Some(priorities.lowest())
@@ -655,7 +655,7 @@ mod tests {
             let found = violations(&curves, &quotas.values().copied().collect::<Vec<u64>>())[0];
             let mut best = f64::INFINITY;
             each(14, &[12, 12], &mut Vec::new(), &mut |blocks| {
-                best = best.min(violations(&curves, blocks)[0])
+                best = best.min(violations(&curves, blocks)[0]);
             });
             assert!(found <= best * 1.02 + 1e-9, "seed {seed}: {found}, and {best} can be had");
         }

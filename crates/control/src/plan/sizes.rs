@@ -205,7 +205,7 @@ pub(super) fn within(
         }
     }
     let mut given = vec![0usize; volumes.len()];
-    for level in all.from_the_highest_on() {
+    for level in all.descending() {
         // What was given for higher ones stays where it is.
         let before = given.clone();
         let mut bids: Vec<Bid> =

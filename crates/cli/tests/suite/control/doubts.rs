@@ -41,7 +41,7 @@ fn what_is_in_doubt_at_the_storage_side_keeps_clients_from_no_way_to_it() {
     let origin =
         format!("origin = {{ type = \"nbd\", uri = \"nbd+unix:///?socket={}\" }}\n", socket.display());
     std::fs::write(folder.path().join("watch.toml"), format!("{head}{origin}")).unwrap();
-    let mut server = start_server(folder.path());
+    let mut server = Some(start_server(folder.path()));
     let configured = |name: &str| Config::read(&folder.path().join(name)).expect("a good configuration");
     let _watch = Daemon::start(configured("watch.toml").watching().unwrap()).unwrap();
     let proxy = Daemon::start(configured("proxy.toml")).unwrap();
@@ -69,8 +69,8 @@ fn what_is_in_doubt_at_the_storage_side_keeps_clients_from_no_way_to_it() {
         scope.spawn(|| drive(uri, &mut ledger, &work));
         for kill in 0.. {
             goes_on("before there is a controller");
-            drop(server);
-            server = start_server(folder.path());
+            server.take();
+            server = Some(start_server(folder.path()));
             goes_on("behind the start of the server");
             if in_doubt() > 0 {
                 break;
