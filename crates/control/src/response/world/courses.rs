@@ -421,6 +421,21 @@ fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
 }
 
 #[test]
+fn home_with_less_headroom_comes_before_another_host_with_all_of_it() {
+    // 10 MiB take 75 of the 200 MiB that other hosts have, with all of the headroom.
+    for (home_mib, expected) in [(200, 0), (50, 0), (12, 1)] {
+        let mut world = World::new(Draining::ByItself, true, Vec::new());
+        let mut hosts = hosts();
+        hosts[0].capacity = Bytes::mib(home_mib);
+        let mut responses = Responses::new(ResponseRules::default(), hosts);
+        volumes(&world).into_iter().for_each(|(id, route)| responses.register(id, route));
+        wanted(&mut world, &mut responses, Bytes::mib(10), 20);
+        let host = responses.status(VOLUME).unwrap().host;
+        assert_eq!(host, Some(HostId(expected)), "with {home_mib} MiB at home");
+    }
+}
+
+#[test]
 fn who_has_no_room_for_a_sixteenth_of_its_headroom_gets_as_much_again() {
     let mut world = World::new(Draining::ByItself, true, Vec::new());
     // A sixteenth is 256 MiB, which no host has.
