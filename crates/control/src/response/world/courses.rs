@@ -422,8 +422,8 @@ fn who_has_no_room_for_all_of_its_headroom_gets_what_there_is_of_it() {
 
 #[test]
 fn home_with_less_headroom_comes_before_another_host_with_all_of_it() {
-    // 10 MiB take 75 of the 200 MiB that other hosts have, with all of the headroom.
-    for (home_mib, expected) in [(200, 0), (50, 0), (12, 1)] {
+    // An appliance takes 64 MiB besides, so that 10 MiB are 139 of the 200 MiB that other hosts have with all of the headroom, and 79 with a sixteenth of it.
+    for (home_mib, expected) in [(200, 0), (120, 0), (75, 1)] {
         let mut world = World::new(Draining::ByItself, true, Vec::new());
         let mut hosts = hosts();
         hosts[0].capacity = Bytes::mib(home_mib);
