@@ -82,6 +82,15 @@ impl Scenario {
         Held { by_cache, in_all, said: if is_worth_saying { said } else { String::new() } }
     }
 
+    /// [`Held::said`] of a load by its place, in brackets; nothing where that says nothing.
+    pub(super) fn in_brackets(&self, place: usize, number: usize, span: Nanos) -> String {
+        let volume = &self.volume[place];
+        match self.held(volume, &volume.load[number], span).said {
+            said if said.is_empty() => said,
+            said => format!(" ({said})"),
+        }
+    }
+
     /// The same as far as more may be refused: sizes that are set may be tried out, too small ones among them, and are never.
     pub(super) fn held_in_any_case(&self, volume: &VolumeTable, load: &LoadTable, span: Nanos) -> f64 {
         match volume.cache {

@@ -10,6 +10,7 @@ mod devices;
 mod error;
 mod expected;
 mod held;
+mod lanes;
 mod least;
 mod observe;
 mod places;
