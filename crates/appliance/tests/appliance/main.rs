@@ -411,17 +411,22 @@ fn a_hundred_connections_share_a_few_volumes() {
     until("the disconnections", || scene.appliance.connections() == 0);
 }
 
-#[test]
-fn clients_of_one_volume_do_not_keep_those_of_another_out() {
+/// Volumes of these names, with so many connections for all of them.
+fn of_connections(connections_max: usize, names: &[&str]) -> Scene {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nbd.sock");
     let appliance = Appliance::start(ApplianceConfig {
         listeners: vec![ListenerConfig::Unix { path: path.clone() }],
-        connections_max: 8,
-        volumes: ["many", "few"].map(|name| VolumeConfig::new(name, memory(MIB).1)).into(),
+        connections_max,
+        volumes: names.iter().map(|name| VolumeConfig::new(*name, memory(MIB).1)).collect(),
         ..ApplianceConfig::default()
-    })
-    .unwrap();
+    });
+    Scene { appliance: appliance.unwrap(), path, _directory: directory }
+}
+
+#[test]
+fn clients_of_one_volume_do_not_keep_those_of_another_out() {
+    let Scene { appliance, path, _directory } = of_connections(8, &["many", "few"]);
     let mut many: Vec<Client> = (0..6).map(|_| Client::connect(&path, "many").unwrap()).collect();
     // A quarter is the other's: it has used none of it.
     assert!(Client::connect(&path, "many").is_err());
@@ -444,15 +449,7 @@ fn clients_of_one_volume_do_not_keep_those_of_another_out() {
 
 #[test]
 fn a_volume_that_is_alone_may_have_all_connections() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("nbd.sock");
-    let appliance = Appliance::start(ApplianceConfig {
-        listeners: vec![ListenerConfig::Unix { path: path.clone() }],
-        connections_max: 5,
-        volumes: vec![VolumeConfig::new("alone", memory(MIB).1)],
-        ..ApplianceConfig::default()
-    })
-    .unwrap();
+    let Scene { appliance, path, _directory } = of_connections(5, &["alone"]);
     let clients: Vec<Client> = (0..5).map(|_| Client::connect(&path, "alone").unwrap()).collect();
     assert_eq!(appliance.connections(), clients.len());
     assert!(Client::connect(&path, "alone").is_err());

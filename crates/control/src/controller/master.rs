@@ -381,23 +381,24 @@ mod tests {
         }
     }
 
+    /// What is missed with so many blocks, from all of it down, in so many steps of any height.
+    fn falling(steps: usize, random: &mut forebay_workload::Random) -> Vec<f64> {
+        let steps: Vec<f64> =
+            (0..steps).map(|_| forebay_workload::exponential(1.0, random).powi(2)).collect();
+        let total = steps.iter().sum::<f64>() * 1.1;
+        let falls = steps.iter().scan(1.0, |left, step| {
+            *left -= step / total;
+            Some(*left)
+        });
+        std::iter::once(1.0).chain(falls).collect()
+    }
+
     #[test]
     fn what_is_short_on_one_origin_is_settled_as_by_trying_everything() {
         let mut better = 0;
         for seed in 0..60 {
             let mut random = forebay_workload::random(seed);
-            let curves: Vec<Vec<f64>> = (0..3)
-                .map(|_| {
-                    let steps: Vec<f64> =
-                        (0..20).map(|_| forebay_workload::exponential(1.0, &mut random).powi(2)).collect();
-                    let total = steps.iter().sum::<f64>() * 1.1;
-                    let falls = steps.iter().scan(1.0, |left, step| {
-                        *left -= step / total;
-                        Some(*left)
-                    });
-                    std::iter::once(1.0).chain(falls).collect()
-                })
-                .collect();
+            let curves: Vec<Vec<f64>> = (0..3).map(|_| falling(20, &mut random)).collect();
             // Each wants more than there is for all.
             let wants: Vec<Want> = (0..3).map(|at| want(at, 20, 0)).collect();
             let cost = |_: usize, blocks: &[u64], _: &Priorities| violation(&curves, blocks);
@@ -637,17 +638,7 @@ mod tests {
     fn of_one_origin_the_higher_priority_is_served_as_by_trying_everything() {
         for seed in 0..60 {
             let mut random = forebay_workload::random(7_000 + seed);
-            let mut curve = || -> Vec<f64> {
-                let steps: Vec<f64> =
-                    (0..12).map(|_| forebay_workload::exponential(1.0, &mut random).powi(2)).collect();
-                let total = steps.iter().sum::<f64>() * 1.1;
-                let falls = steps.iter().scan(1.0, |left, step| {
-                    *left -= step / total;
-                    Some(*left)
-                });
-                std::iter::once(1.0).chain(falls).collect()
-            };
-            let curves = vec![curve(), curve()];
+            let curves: Vec<Vec<f64>> = (0..2).map(|_| falling(12, &mut random)).collect();
             let cost = by_priority(&curves, &[1, 0]);
             // Each cache serves both.
             let wants = [want(0, 12, 1), want(1, 12, 1)];
