@@ -1,7 +1,7 @@
 //! A volume that ends in order while clients are at it.
 //!
-//! Nothing more is taken of what they ask, and none of them hears of an error for it: who connects again asks again, of whoever serves the volume next. What was taken is answered; then
-//! who named a succession is told whether all of it is safe ([`forebay_nbd::FAREWELL_COOKIE`]), and each hears the end in order.
+//! Nothing more is taken of what they ask, and none of them hears of an error for it: who connects again asks again, of whoever serves the volume next. What was taken is answered, unless the
+//! origin fails it by then, which is asked again as well; then who named a succession is told whether all of it is safe ([`forebay_nbd::FAREWELL_COOKIE`]), and each hears the end in order.
 
 use super::connection::Closing;
 use super::{Service, mark_dirty, touch};
@@ -41,7 +41,7 @@ impl Service {
                 continue;
             }
             connection.closing = Some(Closing::Parting);
-            if is_safe && connection.session.told().is_some() {
+            if is_safe && !connection.is_owed && connection.session.told().is_some() {
                 let (replies, before) = (connection.replies, connection.output.len());
                 connection.output.append(|output| replies.farewell(output));
                 self.held_bytes += connection.output.len() - before;

@@ -1,5 +1,5 @@
-//! Clients of a volume that ends in order, while the origin answers in any order: what was taken is answered, nothing else is begun, nobody hears of an error for the end, and who is
-//! told that all is safe can believe it.
+//! Clients of a volume that ends in order, while the origin answers in any order: what was taken is answered, unless the origin fails it by then; nothing else is begun, nobody hears of an error for
+//! the end, and who is told that all is safe can believe it, and has heard of all that it asked.
 
 use super::tests::{machine, shaken_hands_at};
 use super::*;
@@ -39,8 +39,10 @@ struct Peer {
     session: client::Session,
     key: SlabKey,
     is_succeeded: bool,
-    /// Cookies of what it asked before the end began.
+    /// Cookies of what it asked before the end began,
     asked: BTreeSet<u64>,
+    /// and those of flushes among them.
+    flushes: BTreeSet<u64>,
     is_broken: bool,
 }
 
@@ -52,6 +54,9 @@ struct Scene {
     begun: usize,
     /// Something went wrong of which somebody may not know.
     is_unsafe: bool,
+    /// Whether the end has begun, and whether the origin has failed anything since.
+    is_at_end: bool,
+    has_failed_at_end: bool,
 }
 
 impl Scene {
@@ -73,6 +78,9 @@ impl Scene {
             sent.resize(sent.len() + length as usize, 1);
         }
         peer.asked.insert(cookie);
+        if matches!(operation, client::Operation::Flush) {
+            peer.flushes.insert(cookie);
+        }
         self.service.received(Nanos::ZERO, peer.key, &sent);
     }
 
@@ -91,6 +99,7 @@ impl Scene {
             How::Failed | How::Unknown => Err(OriginError::Failed { errno: 5, context: String::new() }),
         };
         self.is_unsafe |= how == How::Unknown || (is_flush && result.is_err());
+        self.has_failed_at_end |= self.is_at_end && result.is_err();
         self.service.complete(Nanos::ZERO, self.volume, OriginCompletion { id: request.id, result });
     }
 
@@ -110,10 +119,11 @@ impl Scene {
         self.turn();
     }
 
-    /// What came to a client: the cookies that were answered, and whether the end was a farewell.
-    fn heard(&mut self, client: usize) -> (BTreeSet<u64>, bool) {
+    /// What came to a client: the cookies that were answered, and which of them with an error; and whether the end was a farewell.
+    fn heard(&mut self, client: usize) -> (BTreeSet<u64>, BTreeSet<u64>, bool) {
         let peer = &mut self.peers[client];
-        let (mut output, mut done, mut said_farewell) = (Vec::new(), BTreeSet::new(), false);
+        let (mut output, mut said_farewell) = (Vec::new(), false);
+        let (mut done, mut failed) = (BTreeSet::new(), BTreeSet::new());
         self.service.output(peer.key).expect("it is here").copy_to(&mut output);
         self.service.sent(Nanos::ZERO, peer.key, output.len());
         while !output.is_empty() {
@@ -122,15 +132,18 @@ impl Scene {
             let consumed = parsed.consumed;
             match parsed.event {
                 client::Event::Done { cookie, result } => {
-                    let is_refused = result.is_err_and(|error| error.number == 108);
-                    assert!(!is_refused && done.insert(cookie), "{cookie}");
+                    if let Err(error) = result {
+                        assert_ne!(error.number, 108, "{cookie}");
+                        failed.insert(cookie);
+                    }
+                    assert!(done.insert(cookie), "{cookie}");
                 }
                 client::Event::Farewell => said_farewell = true,
                 event => panic!("{event:?}"),
             }
             output.drain(..consumed);
         }
-        (done, said_farewell)
+        (done, failed, said_farewell)
     }
 }
 
@@ -141,12 +154,26 @@ fn check(before: &[Step], after: &[Step], last: How) -> Result<(), TestCaseError
         let place = id.map(|id| Succession { id, number: 1, lacks_flush: false });
         let (session, server) = shaken_hands_at(place);
         let key = service.open(Nanos::ZERO, server, volume, Entrance::Original, Vec::new(), Vec::new());
-        Peer { session, key, is_succeeded: id.is_some(), asked: BTreeSet::new(), is_broken: false }
+        let (asked, flushes) = (BTreeSet::new(), BTreeSet::new());
+        Peer { session, key, is_succeeded: id.is_some(), asked, flushes, is_broken: false }
     });
-    let mut scene =
-        Scene { service, volume, peers: peers.into(), at_origin: Vec::new(), begun: 0, is_unsafe: false };
+    let mut scene = Scene {
+        service,
+        volume,
+        peers: peers.into(),
+        at_origin: Vec::new(),
+        begun: 0,
+        is_unsafe: false,
+        is_at_end: false,
+        has_failed_at_end: false,
+    };
     (0u64..).zip(before).for_each(|(number, step)| scene.step(number, *step));
+    let mut answered = vec![BTreeSet::new(); scene.peers.len()];
+    for client in (0..answered.len()).filter(|client| !scene.peers[*client].is_broken).collect::<Vec<_>>() {
+        answered[client] = scene.heard(client).0;
+    }
     scene.service.leave(volume);
+    scene.is_at_end = true;
     let asked: Vec<BTreeSet<u64>> = scene.peers.iter().map(|peer| peer.asked.clone()).collect();
     let is_listened_to = scene.peers.iter().any(|peer| peer.is_succeeded && !peer.is_broken);
     scene.turn();
@@ -166,7 +193,14 @@ fn check(before: &[Step], after: &[Step], last: How) -> Result<(), TestCaseError
             continue;
         }
         let (key, is_succeeded) = (scene.peers[client].key, scene.peers[client].is_succeeded);
-        prop_assert_eq!(scene.heard(client), (asked, is_safe && is_succeeded));
+        let (done, failed, said_farewell) = scene.heard(client);
+        prop_assert!(failed.is_subset(&scene.peers[client].flushes), "{failed:?} are told to have failed");
+        let heard: BTreeSet<u64> = answered[client].union(&done).copied().collect();
+        let unheard: BTreeSet<u64> = asked.difference(&heard).copied().collect();
+        prop_assert!(heard.is_subset(&asked));
+        prop_assert!(unheard.is_empty() || scene.has_failed_at_end, "{unheard:?}");
+        prop_assert!(unheard.is_disjoint(&scene.peers[client].flushes), "{unheard:?}");
+        prop_assert_eq!(said_farewell, is_safe && is_succeeded && unheard.is_empty());
         let wishes = scene.service.wishes(key).expect("it is here");
         prop_assert!(wishes.close && wishes.parts);
         prop_assert!(!scene.service.has_parted(volume));

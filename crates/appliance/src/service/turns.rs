@@ -130,6 +130,16 @@ impl Service {
         if connection.closing == Some(Closing::Unanswered) {
             return;
         }
+        // Whoever ends cannot wait for an origin to come back, and whoever serves next can: the client asks again, there. What a flush says is of what came before, and is told.
+        if reply.result.is_err()
+            && pending.request.command != Command::Flush
+            && !reply.is_said_once
+            && connection.closing == Some(Closing::Leaving)
+        {
+            connection.is_owed = true;
+            mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
+            return;
+        }
         let before = connection.output.len();
         match reply.result {
             Ok(data) if may_be_hole(connection.replies, &pending.request) && is_zero(&data) => {
