@@ -40,6 +40,12 @@ pub(crate) enum VisitError {
 }
 
 impl VisitError {
+    /// Whether nobody listens there.
+    pub(crate) fn is_of_nobody(&self) -> bool {
+        use io::ErrorKind::{ConnectionRefused, NotFound};
+        matches!(self, VisitError::Connection(error) if matches!(error.kind(), ConnectionRefused | NotFound))
+    }
+
     /// Whether nothing was heard in time, as of a server that hangs.
     pub(crate) fn is_silence(&self) -> bool {
         use io::ErrorKind::{TimedOut, WouldBlock};

@@ -33,7 +33,7 @@ pub struct Passage {
     pub epoch: u64,
     /// Nothing that is out on the old path can change data any more, because it was fenced or stopped: it need not be drained.
     pub settled: bool,
-    /// Whether the old path may serve again once it refuses connections. Storage may be about to begin anew; an appliance that has ended does not come back, and nothing on it is waited for.
+    /// Whether the old path may serve again once it refuses connections, and the new one does not. Storage may be about to begin anew; an appliance that has ended does not come back, and nothing on it is waited for.
     pub comes_back: bool,
 }
 

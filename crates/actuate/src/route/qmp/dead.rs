@@ -60,10 +60,7 @@ impl QmpRoute {
             return;
         }
         for node in nodes.iter().filter(|node| node.file == top.file && node.name != self.node) {
-            let instance = json!({ "type": "block-node", "node-name": node.name });
-            if let Err(error) = qmp.run("yank", json!({ "instances": [instance] }), deadline) {
-                tracing::debug!(node = node.name, %error, "a connection is not cut");
-            }
+            super::cut(qmp, &node.name, deadline);
         }
     }
 

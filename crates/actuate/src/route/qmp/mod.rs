@@ -47,7 +47,8 @@ pub struct QmpRoute {
     pub options: Map<String, Value>,
     /// The NBD client that it was opened with, which is deleted when it was left.
     pub first: String,
-    /// Seconds for which an NBD client waits for a server that is gone before it fails requests; 0: not at all.
+    /// Seconds for which an NBD client waits for a server that is gone before it fails requests, as `first` may; 0: not at all. Where the guest's device is known, that is for the storage side alone, once
+    /// clients are back there: an appliance that is gone is left.
     pub reconnect_delay_s: u32,
     /// The guest's device on the permanent node, by its `id`: with it a path that is dead can be left.
     pub device: Option<String>,
@@ -162,8 +163,8 @@ impl QmpRoute {
         }
     }
 
-    /// The options of a new NBD client.
-    fn client(&self, to: &Uri, name: &str, read_only: bool) -> Value {
+    /// The options of a new NBD client, of a server that `comes_back` or not where it is gone.
+    fn client(&self, to: &Uri, name: &str, read_only: bool, comes_back: bool) -> Value {
         let server = match &to.transport {
             Transport::Unix { path } => json!({ "type": "unix", "path": path.display().to_string() }),
             Transport::Tcp { host, port } => {
@@ -173,7 +174,8 @@ impl QmpRoute {
         let mut options = json!({
             "driver": "nbd", "node-name": name, "server": server, "export": to.export, "read-only": read_only,
         });
-        if self.reconnect_delay_s > 0 {
+        let is_waited_for = comes_back || self.device.is_none();
+        if is_waited_for && self.reconnect_delay_s > 0 {
             options["reconnect-delay"] = self.reconnect_delay_s.into();
         }
         options
@@ -181,22 +183,36 @@ impl QmpRoute {
 
     /// Has the old path flushed before clients wait for it, so that little is left to flush when they do.
     ///
-    /// It refuses what would have QEMU hang or refuse: a path that does not answer in time, or that says it has not flushed. Whoever cannot be asked, for
-    /// being gone, or letting in one client only, is left to QEMU.
-    fn flush_ahead(&self, top: &Node, settled: bool, deadline: Deadline) -> Result<(), RouteError> {
+    /// It refuses what would have QEMU hang or refuse: a path that does not answer in time, that says it has not flushed, or where nobody is for now, so that QEMU may wait for who was. Whoever cannot be asked,
+    /// for being gone for good, or letting in one client only, is left to QEMU. What does not answer is left behind a fence where a guest's device is known, and else not at all: of that nothing is said that
+    /// would be answered by a fence, behind which QEMU could only wait.
+    fn flush_ahead(&self, top: &Node, passage: &Passage, deadline: Deadline) -> Result<(), RouteError> {
         let Ok(old) = top.file.parse::<Uri>() else { return Ok(()) };
-        if settled || top.read_only || old.tls_required {
+        let can_leave = self.device.is_some();
+        if (passage.settled && can_leave) || top.read_only || old.tls_required {
             return Ok(());
         }
-        // Half of the time is for QEMU.
-        let Err(error) = visit(&old, Errand::Flush, deadline.within(deadline.left() / 2)) else {
+        // Who is fenced does not say whether it has flushed, but that it is there. Half of the time is for QEMU.
+        let errand = if passage.settled { Errand::Look } else { Errand::Flush };
+        let Err(error) = visit(&old, errand, deadline.within(deadline.left() / 2)) else {
             return Ok(());
         };
-        let is_no_use = error.is_silence() || matches!(error, VisitError::NotFlushed { .. });
-        if is_no_use {
-            return Err(RouteError::NotDrained { reason: format!("the old path `{old}`: {error}") });
+        let is_away = passage.comes_back && error.is_of_nobody();
+        if is_away || error.is_silence() {
+            return Err(match can_leave {
+                true => RouteError::NotDrained { reason: format!("the old path `{}`: {error}", old.shown()) },
+                false => RouteError::Unheard {
+                    who: format!("QEMU, which would wait for its path `{}`,", old.shown()),
+                    reason: error.to_string(),
+                },
+            });
         }
-        tracing::debug!(%old, %error, "the old path is not flushed ahead");
+        if !passage.settled && matches!(error, VisitError::NotFlushed { .. }) {
+            return Err(RouteError::NotDrained {
+                reason: format!("the old path `{}`: {error}", old.shown()),
+            });
+        }
+        tracing::debug!(old = %old.shown(), %error, "the old path is not flushed ahead");
         Ok(())
     }
 
@@ -212,16 +228,28 @@ impl QmpRoute {
     fn delete_others(&self, qmp: &mut Qmp, nodes: &[Node], kept: &str, deadline: Deadline) {
         for node in nodes {
             if self.is_client(&node.name) && node.name != kept {
-                delete(qmp, &node.name, deadline);
+                self.delete(qmp, &node.name, deadline);
             }
+        }
+    }
+
+    /// Deletes a node that is not in use. Where its server is gone QEMU would wait for that as long as requests do, and with it everything else: one of ours, which nobody else can be at, is cut
+    /// off first.
+    fn delete(&self, qmp: &mut Qmp, node: &str, deadline: Deadline) {
+        if self.reconnect_delay_s > 0 && self.parse(node).is_some() {
+            cut(qmp, node, deadline);
+        }
+        if let Err(error) = qmp.run("blockdev-del", json!({ "node-name": node }), deadline) {
+            tracing::debug!(node, %error, "a node stays in QEMU's graph");
         }
     }
 }
 
-/// Deletes a node that is not in use.
-fn delete(qmp: &mut Qmp, node: &str, deadline: Deadline) {
-    if let Err(error) = qmp.run("blockdev-del", json!({ "node-name": node }), deadline) {
-        tracing::debug!(node, %error, "a node stays in QEMU's graph");
+/// Has the connection of an NBD client end at once; what is out on it fails.
+fn cut(qmp: &mut Qmp, node: &str, deadline: Deadline) {
+    let instance = json!({ "type": "block-node", "node-name": node });
+    if let Err(error) = qmp.run("yank", json!({ "instances": [instance] }), deadline) {
+        tracing::debug!(node, %error, "a connection is not cut");
     }
 }
 
@@ -255,7 +283,7 @@ impl Route for QmpRoute {
             // What an earlier try left behind is not in use: what is, QEMU keeps.
             let left: Vec<&Node> = nodes.iter().filter(|node| node.file != top.file).collect();
             left.iter().filter(|node| self.parse(&node.name).is_some()).for_each(|node| {
-                delete(&mut qmp, &node.name, deadline);
+                self.delete(&mut qmp, &node.name, deadline);
             });
             if passage.settled {
                 self.let_go_on(&mut qmp, deadline);
@@ -268,7 +296,7 @@ impl Route for QmpRoute {
         if name.len() > NODE_NAME_BYTES_MAX {
             return Err(self.unheard(format!("`{name}` is too long for a node's name")));
         }
-        let options = self.client(&passage.to.uri, &name, top.read_only);
+        let options = self.client(&passage.to.uri, &name, top.read_only, !passage.comes_back);
         match qmp.run("blockdev-add", options, deadline) {
             Ok(_) => {}
             Err(QmpError::Refused { description, .. }) => return Err(unusable(description)),
@@ -278,13 +306,13 @@ impl Route for QmpRoute {
         let added = self.nodes(&mut qmp, deadline)?;
         let size = added.iter().find(|node| node.name == name).map(|node| node.size);
         if size != Some(top.size) {
-            delete(&mut qmp, &name, deadline);
+            self.delete(&mut qmp, &name, deadline);
             let found = size.map_or_else(|| "an unknown number of".to_owned(), |size| size.to_string());
             let reason = format!("it has {found} bytes, and the disk {}", top.size);
             return Err(RouteError::OtherData { to: shown.to_string(), reason });
         }
-        if let Err(error) = self.flush_ahead(top, passage.settled, deadline) {
-            delete(&mut qmp, &name, deadline);
+        if let Err(error) = self.flush_ahead(top, passage, deadline) {
+            self.delete(&mut qmp, &name, deadline);
             return Err(error);
         }
         if passage.settled {
@@ -296,7 +324,7 @@ impl Route for QmpRoute {
             Err(QmpError::Refused { description, .. }) => {
                 let left = self.leave_dead_path(&mut qmp, &name, passage, &description, deadline);
                 if left.as_ref().is_err_and(RouteError::had_no_effect) {
-                    delete(&mut qmp, &name, deadline);
+                    self.delete(&mut qmp, &name, deadline);
                 }
                 left?;
             }

@@ -60,6 +60,10 @@ impl Site {
         wait_for(&self.path("storage.sock"));
     }
 
+    pub(super) fn storage_pids(&self) -> Vec<u32> {
+        self.watch.iter().flat_map(|watch| &watch.0).map(std::process::Child::id).collect()
+    }
+
     pub(super) fn kill_storage(&mut self) {
         self.watch = None;
     }

@@ -1,28 +1,23 @@
-//! Each part is killed at each step of the way there and of the way back, while a client of ours writes and reads back, by a permanent proxy or by an address that moves: the end is a cache in place or the
-//! original route, and no byte is lost or stale.
+//! Each part is killed, or stands still, at each step of the way there, of the way back, and of the way off an appliance that died, while a client of ours writes and reads back, by each way that clients
+//! are moved: the end is a cache in place or the original route, and no byte is lost or stale.
 //!
 //! A step is seen in the controller's journal, which is on disk before the step is begun; what is struck then is struck while the step's order is on its way, or that of the
-//! next: some last for milliseconds. `FOREBAY_KILLS` says how many of the cases are tried, all of them where it is `all` (`scripts/kill-trial`); else a few. `FOREBAY_SEED` says in which order,
-//! and how long after the step is seen.
+//! next: some last for milliseconds. `FOREBAY_KILLS` says how many of the cases of each way are tried, all of them where it is `all` (`scripts/kill-trial`), those with this in their name where it is another word; else a few. `FOREBAY_SEED` says in which
+//! order, how long after the step is seen, and for how long.
 
-use super::site::{APPLICATION, CONTROLLER, HOSTS, HTTP, PORT, STORAGE, Site};
+mod ways;
+
+use super::site::{APPLICATION, CONTROLLER, HOSTS, STORAGE, Site};
 use super::{BLOCKS, Controller, Ledger, OUTSTANDING, Work, drive};
-use crate::reroute::SECRET;
-use crate::reroute::address::MOVED;
-use crate::reroute::graph::storage_daemon;
-use crate::support::{Running, SetOnDrop, secret_file, spawn, wait_for};
-use crate::wire::{Wire, ip, ip_says};
-use forebay_nbd::Uri;
+use crate::support::{Running, SetOnDrop};
 use forebay_prerequisite::programs;
-use forebay_serve::lease::LeaseHolder;
 use forebay_units::mix64;
 use serde_json::Value;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use ways::{Case, Way};
 
-/// Steps of a response, as its journal calls them: those of the way there and of a cache in place, then those of the way back.
-const THERE: [&str; 5] = ["starting", "proving", "switching", "fencing_behind", "serving"];
-const BACK: [&str; 3] = ["switching_back", "fencing_behind_back", "stopping"];
 /// How long what is cut off or gone stays so.
 const FOR: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,14 +33,21 @@ enum Part {
     Storage,
     /// The wire between two hosts; `None`: the appliance's.
     Wire(Option<usize>, Option<usize>),
+    /// They stand still for a while, and go on with what they were at.
+    HungController,
+    HungAppliance,
+    HungStorage,
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 14] = [
     Part::Controller,
     Part::Journal,
     Part::Appliance,
     Part::Host,
     Part::Storage,
+    Part::HungController,
+    Part::HungAppliance,
+    Part::HungStorage,
     Part::Wire(Some(CONTROLLER), Some(STORAGE)),
     Part::Wire(Some(CONTROLLER), Some(APPLICATION)),
     Part::Wire(Some(CONTROLLER), None),
@@ -54,32 +56,22 @@ const PARTS: [Part; 11] = [
     Part::Wire(Some(STORAGE), None),
 ];
 
-/// How clients are moved.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Proxy,
-    /// The address is what they connect to, a `qemu-storage-daemon`, in which the client is.
-    Address,
+impl Part {
+    /// Whether it is, or is of, an appliance.
+    fn is_of_appliance(self) -> bool {
+        matches!(self, Part::Appliance | Part::HungAppliance)
+    }
 }
 
-impl Way {
-    /// Those that are always tried: what no other test does.
-    fn always(self) -> Vec<(Part, &'static str)> {
-        match self {
-            Way::Proxy => vec![
-                (Part::Wire(Some(STORAGE), None), "switching"),
-                (Part::Host, "serving"),
-                (Part::Journal, "serving"),
-            ],
-            Way::Address => vec![(Part::Journal, "switching"), (Part::Controller, "switching_back")],
-        }
-    }
-
-    /// What may be struck: the controller has nothing to do with an application whose address moves.
-    fn parts(self) -> impl Iterator<Item = Part> {
-        let by_proxy_alone = Part::Wire(Some(CONTROLLER), Some(APPLICATION));
-        PARTS.into_iter().filter(move |part| self == Way::Proxy || *part != by_proxy_alone)
-    }
+/// What goes on while something is struck.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Course {
+    /// A cache is wanted.
+    There,
+    /// It is not wanted any more.
+    Back,
+    /// The appliance was killed while it served clients, and a cache is wanted.
+    Off,
 }
 
 struct Drill {
@@ -93,86 +85,13 @@ struct Drill {
 impl Drill {
     fn new(way: Way) -> Drill {
         let site = Site::new();
-        let (client, route) = match way {
-            Way::Proxy => Drill::proxy(&site),
-            Way::Address => Drill::address(&site),
-        };
+        let (client, route) = way.install(&site);
         let hosts: String = HOSTS.map(|host| site.host(host, "256MiB", "")).concat();
         let response = "start_within_ms = 4000, fence_within_ms = 1500, switch_within_ms = 1500, stop_within_ms = 2500, report_grace_ms = 500, \
                         late_max_ms = 3000, retry_max_ms = 1000, rest_first_ms = 1000, rest_max_ms = 2000";
         site.configure("200ms", "h3", &hosts, &format!("route = {route}"), response);
         let controller = site.control();
         Drill { controller, way, _client: client, site }
-    }
-
-    /// A permanent proxy on the application's host, and the route by it.
-    fn proxy(site: &Site) -> (Running, String) {
-        let storage = Wire::address(STORAGE);
-        let proxy = format!(
-            "listen = [\"unix:proxy.sock\"]\nroutes.path = \"routes.json\"\ncontrol.enabled = false\n\
-             [http]\nlisten = \"0.0.0.0:{HTTP}\"\nsocket = \"proxy-http.sock\"\ntoken = \"{SECRET}\"\n\
-             [[volume]]\nname = \"db\"\norigin = {{ type = \"nbd\", uri = \"nbd://{storage}:{PORT}/db.{SECRET}\" }}\ncache = \"0\"\nsecret = \"{SECRET}\"\n"
-        );
-        let proxy = secret_file(&site.folder, "proxy.toml", proxy);
-        let proxy = ["serve".as_ref(), proxy.as_os_str()];
-        let proxy = spawn(Some(site.wire.name(APPLICATION)), env!("CARGO_BIN_EXE_forebay"), proxy);
-        wait_for(&site.path("proxy.sock"));
-        let server = Wire::address(APPLICATION);
-        let route = format!("{{ type = \"proxy\", server = \"{server}:{HTTP}\", token = \"{SECRET}\" }}");
-        (Running(vec![proxy]), route)
-    }
-
-    /// A disk of QEMU's on the application's host, behind an address that the storage side's host has.
-    fn address(site: &Site) -> (Running, String) {
-        ip(&format!("-n {} addr add {MOVED}/24 dev eth0", site.wire.name(STORAGE)));
-        let disk = format!(
-            "server.type=inet,server.host={MOVED},server.port={PORT},server.keep-alive=on,export=db.{SECRET},reconnect-delay=60"
-        );
-        let qemu = storage_daemon(Some(site.wire.name(APPLICATION)), site.folder.path(), &disk);
-        wait_for(&site.path("qemu.sock"));
-        let route = format!(
-            "{{ type = \"address\", address = \"{MOVED}/24\", interface = \"eth0\", namespace = \"{}\" }}",
-            site.wire.name(STORAGE)
-        );
-        (Running(vec![qemu]), route)
-    }
-
-    /// Where the client finds its disk.
-    fn disk(&self) -> Uri {
-        match self.way {
-            Way::Proxy => Uri::unix(self.site.path("proxy.sock"), format!("db.{SECRET}")),
-            Way::Address => Uri::unix(self.site.path("qemu.sock"), "db"),
-        }
-    }
-
-    /// Checks that clients are led to the storage side.
-    fn check_original_route(&self, found: &str) {
-        let lease = self.site.storage().lease;
-        assert_eq!(lease.map(|lease| lease.holder), Some(LeaseHolder::Original), "{found}");
-        match self.way {
-            Way::Proxy => {
-                let to =
-                    self.site.status("proxy-http.sock").route.and_then(|route| route.to).unwrap_or_default();
-                assert!(
-                    to.is_empty() || to.contains(&Wire::address(STORAGE).to_string()),
-                    "{found}: clients go to {to}"
-                );
-            }
-            Way::Address => assert_eq!(self.have_address(), [STORAGE], "{found}: who has the address"),
-        }
-    }
-
-    fn have_address(&self) -> Vec<usize> {
-        let has_it = |host: &usize| {
-            let shown = ip_says(&format!("-n {} -br addr", self.site.wire.name(*host)));
-            shown.contains(&format!("{MOVED}/"))
-        };
-        [&[STORAGE][..], &HOSTS].concat().into_iter().filter(has_it).collect()
-    }
-
-    /// Whether this is to strike while nobody has the address: a tenth of a second of each move.
-    fn waits_for_nobody(&self, part: Part, seen: &str) -> bool {
-        (self.way, part, seen) == (Way::Address, Part::Journal, "switching")
     }
 
     /// The step that the journal tells of, and the number of the appliance's host.
@@ -209,8 +128,8 @@ impl Drill {
         log.lines().skip(from).collect::<Vec<_>>().join("\n")
     }
 
-    /// Kills a part, and brings back after a while what does not come back by itself.
-    fn strike(&mut self, part: Part, host: Option<usize>) {
+    /// Kills a part, and brings back after a while what does not come back by itself; what stands still does for so long.
+    fn strike(&mut self, part: Part, host: Option<usize>, hangs_for: Duration) {
         let host = host.unwrap_or(HOSTS[0]);
         match part {
             Part::Controller => {
@@ -240,20 +159,30 @@ impl Drill {
                 std::thread::sleep(FOR);
                 self.site.wire.mend(one, other);
             }
+            Part::HungController => hang(&[self.controller.0.id()], hangs_for),
+            Part::HungAppliance => hang(&self.site.appliances.pids(), hangs_for),
+            Part::HungStorage => hang(&self.site.storage_pids(), hangs_for),
         }
     }
 
     /// One case; how it ended. The client works until it has settled, and does not while a cache is taken back; the next one's looks at what was left.
-    fn run(&mut self, part: Part, step: &str, after: Duration, ledger: &mut Ledger) -> String {
-        let is_there = THERE.contains(&step);
+    fn run(&mut self, (course, part, step): Case, random: u64, ledger: &mut Ledger) -> String {
+        let (after, hangs_for) =
+            (Duration::from_micros(random % 4_000), Duration::from_millis(200 + (random >> 32) % 4_000));
+        let steps = self.way.steps(course);
+        let at = steps.iter().position(|of| *of == step).expect("a step");
         // Some last for milliseconds: then it is the next one that is seen.
-        let all = if is_there { THERE.to_vec() } else { [&BACK[..], &["original"]].concat() };
-        let at = all.iter().position(|of| *of == step).expect("a step");
+        let next: &[&str] = match course {
+            Course::There => &[],
+            Course::Back => &["original"],
+            Course::Off => &["original", "reserved", "starting", "proving", "switching"],
+        };
+        let awaited = [&steps[at..], next].concat();
         let struck = |drill: &mut Drill| {
-            let (seen, host) = drill.must(&all[at..]);
-            if drill.waits_for_nobody(part, &seen) {
+            let (seen, host) = drill.must(&awaited);
+            if drill.way.waits_for_nobody(part, &seen) {
                 let until = Instant::now() + PATIENCE;
-                while !drill.have_address().is_empty() {
+                while !Way::who_has_address(&drill.site).is_empty() {
                     assert!(
                         Instant::now() < until,
                         "the address is not taken from where it is: {}",
@@ -263,13 +192,20 @@ impl Drill {
             } else {
                 std::thread::sleep(after);
             }
-            drill.strike(part, host);
+            drill.strike(part, host, hangs_for);
             seen
         };
         let there = self.while_client_works(ledger, |drill, work| {
-            if !is_there {
+            if course != Course::There {
                 drill.must(&["serving"]);
-                return None;
+            }
+            match course {
+                Course::Back => return None,
+                Course::Off => {
+                    drill.until_served(work);
+                    drill.site.appliances.kill();
+                }
+                Course::There => {}
             }
             Some((struck(drill), drill.settle(work)))
         });
@@ -282,8 +218,8 @@ impl Drill {
         }) {
             assert!(Instant::now() < until, "the cache is not given back: {}", self.log());
         }
-        let found = format!("{part:?} at {seen}");
-        self.check_original_route(&found);
+        let found = format!("{part:?} at {seen} of {course:?}");
+        self.way.check_original_route(&self.site, &found);
         let until = Instant::now() + PATIENCE;
         while !self.site.appliances.pids().is_empty() {
             assert!(Instant::now() < until, "{found}: an appliance still runs");
@@ -292,10 +228,19 @@ impl Drill {
         format!("{found}: {end}")
     }
 
+    /// Waits until a client had answers for its requests.
+    fn until_served(&self, work: &Work) {
+        let (until, from) = (Instant::now() + PATIENCE, work.done.load(Ordering::Relaxed));
+        while work.done.load(Ordering::Relaxed) < from + 4 * OUTSTANDING {
+            assert!(Instant::now() < until, "clients do not go on: {}", self.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// Has a client work, and check what it reads, while something else is done.
     fn while_client_works<T>(&mut self, ledger: &mut Ledger, act: impl FnOnce(&mut Drill, &Work) -> T) -> T {
         let work = Work::default();
-        let uri = self.disk();
+        let uri = self.way.disk(&self.site);
         std::thread::scope(|scope| {
             let stops = SetOnDrop(&work.stop);
             let client = scope.spawn(|| drive(uri, ledger, &work));
@@ -326,38 +271,54 @@ impl Drill {
             {
                 return end;
             }
-            assert!(Instant::now() < until, "neither in place nor on the original route: {last:?}");
+            assert!(
+                Instant::now() < until,
+                "neither in place nor on the original route: {last:?}\n{}",
+                self.log()
+            );
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
+/// Has processes stand still for so long.
+fn hang(pids: &[u32], lasts: Duration) {
+    let tell = |signal: &str| {
+        for pid in pids {
+            // It may have ended, or been killed as it stood.
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        }
+    };
+    tell("-STOP");
+    std::thread::sleep(lasts);
+    tell("-CONT");
+}
+
 fn kill_at_steps(way: Way) {
     let seed = std::env::var("FOREBAY_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
-    let steps = || THERE.into_iter().chain(BACK);
-    let mut all: Vec<(Part, &str)> =
-        way.parts().flat_map(|part| steps().map(move |step| (part, step))).collect();
-    all.sort_by_key(|(part, step)| {
-        mix64(format!("{part:?}{step}").bytes().fold(seed, |hash, byte| mix64(hash ^ u64::from(byte))))
+    let mut all = way.all();
+    all.sort_by_key(|case| {
+        mix64(format!("{case:?}").bytes().fold(seed, |hash, byte| mix64(hash ^ u64::from(byte))))
     });
     let cases = match std::env::var("FOREBAY_KILLS").ok().as_deref() {
         None => way.always(),
         Some("all") => all,
-        Some(count) => {
-            all[..count.parse::<usize>().expect("a number of cases, or `all`").min(all.len())].to_vec()
-        }
+        Some(chosen) => match chosen.parse::<usize>() {
+            Ok(count) => all[..count.min(all.len())].to_vec(),
+            Err(_) => all.into_iter().filter(|case| format!("{case:?}").contains(chosen)).collect(),
+        },
     };
     let mut drill = Drill::new(way);
     let mut ledger = Ledger::new();
-    for (number, (part, step)) in cases.into_iter().enumerate() {
+    for (number, case) in cases.into_iter().enumerate() {
         let began = Instant::now();
-        let after = Duration::from_micros(mix64(seed ^ number as u64) % 4_000);
-        let end = drill.run(part, step, after, &mut ledger);
+        println!("{way:?}: {case:?}");
+        let end = drill.run(case, mix64(seed ^ number as u64), &mut ledger);
         let failed =
             format!("{} requests failed so far, {} of them reads", ledger.failed, ledger.reads_failed);
         println!("{way:?}: {end}, {:.1} s, {failed}", began.elapsed().as_secs_f64());
         // What is to be read is read elsewhere, or later.
-        assert_eq!(ledger.reads_failed, 0, "reads fail: {end}");
+        assert_eq!(ledger.reads_failed, 0, "reads fail: {end}\n{}", drill.log());
     }
     drill.while_client_works(&mut ledger, |_, work| {
         let until = Instant::now() + PATIENCE;
@@ -376,8 +337,22 @@ fn whatever_is_killed_at_whichever_step_no_byte_is_lost() {
 }
 
 #[test]
+fn whatever_is_killed_where_nothing_is_fenced_no_byte_is_lost() {
+    if programs("killing parts of a fleet", &["ip"], true) {
+        kill_at_steps(Way::Unleased);
+    }
+}
+
+#[test]
 fn whatever_is_killed_while_an_address_moves_no_byte_is_lost() {
     if programs("killing parts of a fleet", &["qemu-storage-daemon", "ip"], true) {
         kill_at_steps(Way::Address);
+    }
+}
+
+#[test]
+fn whatever_is_killed_while_a_block_graph_changes_no_byte_is_lost() {
+    if programs("killing parts of a fleet", &["qemu-storage-daemon", "ip"], true) {
+        kill_at_steps(Way::Graph);
     }
 }
