@@ -82,9 +82,9 @@ impl Way {
         let is_there = by_proxy || part != Part::Wire(Some(CONTROLLER), Some(APPLICATION));
         // It is dead by then.
         let lives = course != Course::Off || !part.is_of_appliance();
-        // A `qemu-storage-daemon` has no device to give another node: it stays on the path of who died with writes that were not flushed, which is told.
+        // A `qemu-storage-daemon` has no device to give another node: it stays on the path of who died with writes that were not flushed, which is told, and waits for one that may have lost them.
         let has_no_client = course == Course::There && ["starting", "proving"].contains(&step);
-        let may_die = part.is_of_appliance() || part == Part::Host;
+        let may_die = part.is_of_appliance() || matches!(part, Part::Host | Part::Storage);
         let can_leave = self != Way::Graph || has_no_client || !may_die && course != Course::Off;
         is_there && lives && can_leave
     }
