@@ -2,8 +2,8 @@
 
 use super::http::{ask, unix};
 use super::support::{Client, eventually};
-use forebay_origin::OriginOperation;
 use forebay_origin::layer::DelayParameters;
+use forebay_origin::{NbdOriginOptions, OriginOperation};
 use forebay_serve::Daemon;
 use forebay_serve::config::{
     CacheConfig, Config, LayerConfig, OnAbsent, OriginConfig, OriginTls, VolumeConfig,
@@ -27,7 +27,7 @@ fn config(folder: &Path, origin: OriginConfig) -> Config {
 }
 
 fn export(uri: &str) -> OriginConfig {
-    let options = forebay_origin::NbdOriginOptions::default();
+    let options = NbdOriginOptions::default();
     OriginConfig::Nbd { uri: uri.parse().unwrap(), options, tls: OriginTls::default() }
 }
 
@@ -223,6 +223,32 @@ fn a_volume_whose_way_is_absent_goes_another_way_once_that_one_is_settled() {
     assert_eq!(Client::connect(&daemon.uris("db")[0]).read(0, 4096).unwrap(), vec![5; 4096]);
     daemon.shutdown();
     storage.shutdown();
+}
+
+/// Whoever ends cannot wait for an origin to come back, and whoever serves the volume next can: its clients ask again there.
+#[test]
+fn who_ends_beside_an_origin_that_is_gone_tells_clients_of_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("db.img");
+    std::fs::write(&image, vec![5; 1 << 20]).unwrap();
+    let storage =
+        || Daemon::start(config(&folder.path().join("storage"), OriginConfig::file(&image))).unwrap();
+    let before = storage();
+    let options = NbdOriginOptions { wait_for_origin: Nanos::secs(2), ..NbdOriginOptions::default() };
+    let uri = before.uris("db")[0].parse().unwrap();
+    let origin = OriginConfig::Nbd { uri, options, tls: OriginTls::default() };
+    let proxy = config(&folder.path().join("proxy"), origin);
+    let daemon = Daemon::start(proxy.clone()).unwrap();
+    let mut client = Client::connect(&daemon.uris("db")[0]);
+    assert_eq!(client.read(0, 4096).unwrap(), vec![5; 4096]);
+    drop(before);
+    client.submit(OriginOperation::Read { range: ByteRange::new(4096, 4096) });
+    let is_out = || daemon.status().volumes[0].requests_in_flight > 0;
+    eventually("the request is out", Duration::from_secs(5), is_out);
+    daemon.shutdown();
+    let _storage = storage();
+    let _daemon = Daemon::start(proxy).unwrap();
+    assert_eq!(client.wait().unwrap(), vec![5; 4096]);
 }
 
 #[test]

@@ -197,7 +197,7 @@ impl QmpRoute {
         let Err(error) = visit(&old, errand, deadline.within(deadline.left() / 2)) else {
             return Ok(());
         };
-        let is_away = passage.comes_back && error.is_of_nobody();
+        let is_away = passage.comes_back && !passage.settled && error.is_of_nobody();
         if is_away || error.is_silence() {
             return Err(match can_leave {
                 true => RouteError::NotDrained { reason: format!("the old path `{}`: {error}", old.shown()) },
