@@ -53,7 +53,7 @@ pub(super) struct Connection {
     /// Why it will be closed.
     pub(super) closing: Option<Closing>,
     /// Something that it asked is not answered, and is to be asked again where it connects next.
-    pub(super) is_owed: bool,
+    pub(super) asks_again: bool,
     /// Its client has said farewell, whether it stays for what it is owed or not.
     pub(super) has_taken_leave: bool,
     /// There is input that was left for the next turn, or for better times.

@@ -41,7 +41,7 @@ impl Service {
                 continue;
             }
             connection.closing = Some(Closing::Parting);
-            if is_safe && !connection.is_owed && connection.session.told().is_some() {
+            if is_safe && !connection.asks_again && connection.session.told().is_some() {
                 let (replies, before) = (connection.replies, connection.output.len());
                 connection.output.append(|output| replies.farewell(output));
                 self.held_bytes += connection.output.len() - before;

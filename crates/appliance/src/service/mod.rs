@@ -340,7 +340,7 @@ impl Service {
             is_dirty: false,
             is_waiting: false,
             closing,
-            is_owed: false,
+            asks_again: false,
             has_taken_leave: false,
             has_leftover,
             wants: 0,

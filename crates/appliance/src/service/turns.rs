@@ -136,7 +136,7 @@ impl Service {
             && !reply.is_said_once
             && connection.closing == Some(Closing::Leaving)
         {
-            connection.is_owed = true;
+            connection.asks_again = true;
             mark_dirty(&mut self.connections, &mut self.dirty, pending.connection);
             return;
         }

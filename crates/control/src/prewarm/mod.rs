@@ -29,4 +29,4 @@ pub use pace::{CYCLE, Pace, RATE_MIN, RESTS, TICK_MS};
 pub use scores::{Heuristic, ScoreTable};
 pub use second_look::{Look, SecondLook};
 pub use takeover::{HORIZON_S, Takeover, TakeoverInput, TakeoverSkip, decide_takeover};
-pub use visits::{VisitRules, Visits, shared_counts};
+pub use visits::{VisitRules, Visits};

@@ -151,45 +151,20 @@ fn smoothed(counts: &[f64], neighbours: usize) -> Vec<f64> {
         .map(|(place, &count)| {
             let (from, to) = (place.saturating_sub(neighbours), (place + neighbours + 1).min(counts.len()));
             let number = (to - from) as f64;
-            posterior(count, (sums[to].0 - sums[from].0) / number, (sums[to].1 - sums[from].1) / number)
+            let mean = (sums[to].0 - sums[from].0) / number;
+            if mean <= 1e-12 {
+                return 0.0;
+            }
+            let variance = (sums[to].1 - sums[from].1) / number - mean * mean;
+            // What chance alone does not explain; a Poisson count varies by its mean.
+            let excess = variance - mean;
+            if excess <= 0.0 {
+                return mean;
+            }
+            // Gamma prior of shape mean^2 / excess and rate mean / excess.
+            (mean * mean / excess + count) / (mean / excess + 1.0)
         })
         .collect()
-}
-
-/// Of a count among neighbours with this mean, and this mean of their squares.
-fn posterior(count: f64, mean: f64, mean_of_squares: f64) -> f64 {
-    if mean <= 1e-12 {
-        return 0.0;
-    }
-    // What chance alone does not explain; a Poisson count varies by its mean.
-    let excess = mean_of_squares - mean * mean - mean;
-    if excess <= 0.0 {
-        return mean;
-    }
-    // Gamma prior of shape mean^2 / excess and rate mean / excess.
-    (mean * mean / excess + count) / (mean / excess + 1.0)
-}
-
-/// The posterior mean of each count of (place, count), ascending by place, given those up to `neighbours` places away on each side: places that are not there count 0.
-/// As [`Visits::rates`] shares counts among neighbours. `O(n)`.
-pub fn shared_counts(counts: &[(u64, f64)], neighbours: u64) -> Vec<f64> {
-    let (mut from, mut to) = (0, 0);
-    let (mut sum, mut squares) = (0.0, 0.0);
-    let number = 2.0 * neighbours as f64 + 1.0;
-    let of = |&(place, count): &(u64, f64)| {
-        while to < counts.len() && counts[to].0 <= place + neighbours {
-            sum += counts[to].1;
-            squares += counts[to].1 * counts[to].1;
-            to += 1;
-        }
-        while counts[from].0 + neighbours < place {
-            sum -= counts[from].1;
-            squares -= counts[from].1 * counts[from].1;
-            from += 1;
-        }
-        posterior(count, sum / number, squares / number)
-    };
-    counts.iter().map(of).collect()
 }
 
 #[cfg(test)]
@@ -225,26 +200,6 @@ mod tests {
         let rates = smoothed(&counts, 9);
         assert!(rates[4] > 98.0 && rates[5] < 0.2, "{rates:?}");
         assert_eq!(smoothed(&[0.0; 5], 1), [0.0; 5]);
-    }
-
-    #[test]
-    fn places_that_lie_apart_share_as_if_those_between_counted_nothing() {
-        let dense = [4.0, 0.0, 2.0, 0.0, 0.0, 0.0, 7.0, 1.0, 0.0, 0.0, 3.0];
-        let sparse: Vec<(u64, f64)> = dense
-            .iter()
-            .zip(100..)
-            .filter(|(count, _)| **count > 0.0)
-            .map(|(count, place)| (place, *count))
-            .collect();
-        // Enough nothing on both sides that every place has all of its neighbours.
-        let whole = [&[0.0; 3][..], &dense, &[0.0; 3]].concat();
-        let expected = smoothed(&whole, 3);
-        for (found, (place, _)) in shared_counts(&sparse, 3).iter().zip(&sparse) {
-            let expected = expected[*place as usize - 100 + 3];
-            assert!((found - expected).abs() < 1e-9, "{place}: {found} {expected}");
-        }
-        assert!(shared_counts(&[], 3).is_empty());
-        assert_eq!(shared_counts(&[(0, 0.0)], 3), [0.0]);
     }
 
     #[test]

@@ -3,9 +3,7 @@
 use super::load::Looks;
 use super::node::{Snapshot, Told};
 use super::pace::pace_order;
-use forebay_control::prewarm::{
-    HORIZON_S, LoadScore, ScoreTable, VisitRules, Visits, load_order, shared_counts,
-};
+use forebay_control::prewarm::{HORIZON_S, LoadScore, ScoreTable, VisitRules, Visits, load_order};
 use forebay_units::mix64;
 
 /// How the things that snapshots name are ordered.
@@ -32,27 +30,25 @@ pub(crate) enum Rates {
     SinceCached,
     /// The daemon's score, and once more in snapshots since whose predecessor a thing was visited: one bit more.
     Bit,
-    /// Visits since the snapshot before, each snapshot counting the same; shared with so many neighbours on each side.
-    Since(u64),
+    /// Visits since the snapshot before, each snapshot counting the same.
+    Since,
     /// All visits of zones of so many blocks, whether they were cached or not, as `Visits` reckons rates.
     Zones(u64),
 }
 
 impl Order {
     /// What is compared, today's first.
-    pub(crate) const ALL: [Order; 14] = [
+    pub(crate) const ALL: [Order; 12] = [
         Order::UsedAgain,
         Order::ByChance,
         Order::Rated(Rates::Ties),
         Order::Rated(Rates::SinceCached),
         Order::Rated(Rates::Bit),
-        Order::Rated(Rates::Since(0)),
-        Order::Rated(Rates::Since(64)),
+        Order::Rated(Rates::Since),
         Order::Rated(Rates::Zones(1)),
         Order::Rated(Rates::Zones(16)),
         Order::Rated(Rates::Zones(64)),
         Order::Rated(Rates::Zones(256)),
-        Order::Paced(Rates::Since(64)),
         Order::Paced(Rates::Zones(1)),
         Order::Next,
     ];
@@ -62,8 +58,7 @@ impl Order {
             Rates::Ties => "used-again, ties by visits since cached".to_owned(),
             Rates::SinceCached => "log of visits since cached".to_owned(),
             Rates::Bit => "used-again and visited since the last".to_owned(),
-            Rates::Since(0) => "visits since the last".to_owned(),
-            Rates::Since(neighbours) => format!("visits since the last, {neighbours} neighbours"),
+            Rates::Since => "visits since the last".to_owned(),
             Rates::Zones(blocks) => format!("all visits, zones of {blocks}"),
         };
         match self {
@@ -187,15 +182,10 @@ impl<'a> Known<'a> {
             Rates::Ties => self.decayed(6.0, &|told| again(told) + 1e-3 * log(told)),
             Rates::SinceCached => self.decayed(6.0, &log),
             Rates::Bit => self.decayed(6.0, &|told| again(told) + f64::from(u8::from(told.visits_since > 0))),
-            Rates::Since(neighbours) => {
+            Rates::Since => {
                 let counts = self.decayed(f64::INFINITY, &|told| f64::from(told.visits_since));
                 let span: f64 = self.snapshots.iter().map(|snapshot| snapshot.span_s).sum();
-                let places = self.things.iter().map(|thing| self.looks.places[*thing as usize]);
-                let shared = match neighbours {
-                    0 => counts,
-                    _ => shared_counts(&places.zip(counts).collect::<Vec<_>>(), neighbours),
-                };
-                shared.into_iter().map(|count| count / span.max(1.0)).collect()
+                counts.into_iter().map(|count| count / span.max(1.0)).collect()
             }
             Rates::Zones(blocks) => self.zone_rates(blocks),
         }

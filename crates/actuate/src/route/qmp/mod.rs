@@ -197,22 +197,17 @@ impl QmpRoute {
         let Err(error) = visit(&old, errand, deadline.within(deadline.left() / 2)) else {
             return Ok(());
         };
+        let old = old.shown();
         let is_away = passage.comes_back && !passage.settled && error.is_of_nobody();
-        if is_away || error.is_silence() {
-            return Err(match can_leave {
-                true => RouteError::NotDrained { reason: format!("the old path `{}`: {error}", old.shown()) },
-                false => RouteError::Unheard {
-                    who: format!("QEMU, which would wait for its path `{}`,", old.shown()),
-                    reason: error.to_string(),
-                },
-            });
+        let would_hang = is_away || error.is_silence();
+        if would_hang && !can_leave {
+            let who = format!("QEMU, which would wait for its path `{old}`,");
+            return Err(RouteError::Unheard { who, reason: error.to_string() });
         }
-        if !passage.settled && matches!(error, VisitError::NotFlushed { .. }) {
-            return Err(RouteError::NotDrained {
-                reason: format!("the old path `{}`: {error}", old.shown()),
-            });
+        if would_hang || matches!(error, VisitError::NotFlushed { .. }) {
+            return Err(RouteError::NotDrained { reason: format!("the old path `{old}`: {error}") });
         }
-        tracing::debug!(old = %old.shown(), %error, "the old path is not flushed ahead");
+        tracing::debug!(%old, %error, "the old path is not flushed ahead");
         Ok(())
     }
 

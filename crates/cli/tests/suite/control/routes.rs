@@ -133,9 +133,9 @@ fn violate_with_machines(site: &Site, provider: &str) {
     // Machines are reached from their own host, on which the controller is too.
     let _qemu = Running(vec![storage_daemon(Some(site.wire.name(CONTROLLER)), site.folder.path(), &first)]);
     wait_for(&site.path("qemu.sock"));
-    // Where machines are emulated beside much else, the first may be given up, or its path not answer just as clients are to leave it: then it is the next.
+    // Where machines are emulated beside much else, the first may be given up: then it is the next.
     violate(site, &mut ledger, |step| {
-        assert!(step.contains("serving: appliance ") && step.ends_with(" on h1"), "{step}")
+        assert!(step.contains("serving: appliance ") && step.ends_with(" on h1"), "{step}");
     });
     assert_eq!(ledger.failed, 0, "clients are told of no error");
 }

@@ -202,7 +202,7 @@ impl Drill {
             match course {
                 Course::Back => return None,
                 Course::Off => {
-                    drill.until_served(work);
+                    drill.until_answered(work, 4 * OUTSTANDING);
                     drill.site.appliances.kill();
                 }
                 Course::There => {}
@@ -228,10 +228,10 @@ impl Drill {
         format!("{found}: {end}")
     }
 
-    /// Waits until a client had answers for its requests.
-    fn until_served(&self, work: &Work) {
+    /// Waits until a client had answers for so many more requests.
+    fn until_answered(&self, work: &Work, requests: u64) {
         let (until, from) = (Instant::now() + PATIENCE, work.done.load(Ordering::Relaxed));
-        while work.done.load(Ordering::Relaxed) < from + 4 * OUTSTANDING {
+        while work.done.load(Ordering::Relaxed) < from + requests {
             assert!(Instant::now() < until, "clients do not go on: {}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -308,6 +308,7 @@ fn kill_at_steps(way: Way) {
             Err(_) => all.into_iter().filter(|case| format!("{case:?}").contains(chosen)).collect(),
         },
     };
+    println!("{way:?}: {} cases", cases.len());
     let mut drill = Drill::new(way);
     let mut ledger = Ledger::new();
     for (number, case) in cases.into_iter().enumerate() {
@@ -320,13 +321,7 @@ fn kill_at_steps(way: Way) {
         // What is to be read is read elsewhere, or later.
         assert_eq!(ledger.reads_failed, 0, "reads fail: {end}\n{}", drill.log());
     }
-    drill.while_client_works(&mut ledger, |_, work| {
-        let until = Instant::now() + PATIENCE;
-        while work.done.load(Ordering::Relaxed) < 4 * BLOCKS {
-            assert!(Instant::now() < until, "clients do not go on");
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    });
+    drill.while_client_works(&mut ledger, |drill, work| drill.until_answered(work, 4 * BLOCKS));
 }
 
 #[test]
