@@ -78,11 +78,12 @@ impl Site {
         )
     }
 
-    /// Writes `control.toml`; `volume` is what is to be said of the volume besides.
+    /// Writes `control.toml`; `volume` is what is to be said of the volume besides, `response` of responses: a probe takes a second at most unless it says otherwise.
     pub(super) fn configure(&self, interval: &str, home: &str, hosts: &str, volume: &str, response: &str) {
         let storage = Wire::address(STORAGE);
+        let probe = if response.contains("probe_within_ms") { "" } else { "probe_within_ms = 1000, " };
         let text = format!(
-            "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"{interval}\"\n{HASTE}response = {{ probe_every_ms = 200, probe_within_ms = 1000, retry_first_ms = 200, {response} }}\n\
+            "socket = \"control.sock\"\nstate = \"state\"\ninterval = \"{interval}\"\n{HASTE}response = {{ probe_every_ms = 200, {probe}retry_first_ms = 200, {response} }}\n\
              {hosts}\n[[volume]]\nname = \"db\"\nhome = \"{home}\"\norigin = \"nbd://{storage}:{PORT}/db\"\nsecret = \"{SECRET}\"\n\
              watch = \"{storage}:{HTTP}\"\nwatch_token = \"{SECRET}\"\n{volume}\n\
              [[objective]]\nvolume = \"db\"\nlatency = \"6ms\"\n"
